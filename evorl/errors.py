@@ -1,0 +1,13 @@
+"""The errors a user can act on. The command line prints their one line and exits with 2."""
+
+
+class EvorlError(Exception):
+    """Something the user can mend: the message says what, got what, and what to do."""
+
+
+class ConfigError(EvorlError):
+    """A configuration, or an override of it, that cannot be run."""
+
+
+class RunError(EvorlError):
+    """A run directory that cannot be written or read."""
