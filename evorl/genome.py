@@ -1,0 +1,73 @@
+"""What an agent is made of: its architecture and its hyperparameters, apart from its weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+Activation = Literal["relu", "elu", "gelu", "tanh", "silu"]
+ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)  # all give f(0) = 0: padding stays 0
+
+HYPERPARAMETERS = (
+    "lr",
+    "gamma",
+    "tau",
+    "batch_size",
+    "learn_step",
+    "max_grad_norm",
+    "target_period",
+    "epsilon_start",
+    "epsilon_end",
+    "epsilon_steps",
+)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The shape of one agent's network."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: Activation = "relu"
+    layer_norm: bool = False
+    dueling: bool = False
+    # gated[k]: layer k adds alpha * act(...) to its input instead of replacing it
+    gated: tuple[bool, ...] = ()
+    # convolutions before the hidden layers, for image observations only
+    channels: tuple[int, ...] = ()
+    kernels: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.hidden or min(self.hidden) < 1:
+            raise ValueError(
+                f"hidden needs one layer or more, each of 1 unit or more: {self.hidden}"
+            )
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"unknown activation {self.activation!r}; known: {ACTIVATIONS}")
+        if not len(self.channels) == len(self.kernels) == len(self.strides):
+            raise ValueError("channels, kernels and strides must be equally many")
+        if not self.gated:
+            object.__setattr__(self, "gated", (False,) * len(self.hidden))
+        if len(self.gated) != len(self.hidden) or self.gated[0]:
+            raise ValueError("gated needs one flag per hidden layer, and False for the first")
+        for k, gated in enumerate(self.gated):
+            if gated and self.hidden[k] != self.hidden[k - 1]:
+                raise ValueError(f"gated layer {k} must be as wide as the layer before it")
+
+    @property
+    def depth(self) -> int:
+        """The number of hidden layers."""
+        return len(self.hidden)
+
+
+@dataclass(frozen=True)
+class Genome:
+    """One agent: who it is, and everything about it that is not a weight."""
+
+    id: int
+    architecture: Architecture = field(default_factory=Architecture)
+    hyperparameters: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if set(self.hyperparameters) != set(HYPERPARAMETERS):
+            wrong = set(self.hyperparameters) ^ set(HYPERPARAMETERS)
+            raise ValueError(f"missing or unknown hyperparameters: {sorted(wrong)}")

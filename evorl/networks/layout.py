@@ -1,0 +1,159 @@
+"""The layout of a row: where each weight of an agent lies in the population's matrix.
+
+Legend: P agents of a group, D row length, W padded width, A actions.
+
+A group's agents share one layout, wide and deep enough for all of them. An agent's own weights fill
+the leading corner of each segment and the rest is zero. It stays zero for ever: a unit whose
+incoming and outgoing weights are zero outputs f(0) = 0 and gets a zero gradient.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from evorl.genome import Activation, Architecture
+
+Weights = dict[str, Tensor]  # segment name → [P, *segment shape]
+Parameters = dict[str, Tensor]  # segment name → one agent's own weights, without padding
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a network must fit: the observation it reads and the actions it values."""
+
+    inputs: int  # vector length after encoding; 0 for images
+    actions: int
+    image: tuple[int, int, int] | None = None  # channels, height, width
+    one_hot: bool = False  # observations are indices below `inputs`
+    scale: float = 1.0  # raw observations are multiplied by this on use (uint8 images)
+
+
+class Signature(NamedTuple):
+    """Agents with equal signatures share a matrix; depths mix within one."""
+
+    width: int
+    activation: Activation
+    layer_norm: bool
+    dueling: bool
+    channels: tuple[int, ...]
+    kernels: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def signature(architecture: Architecture) -> Signature:
+    """The signature of an architecture: sizes are rounded up to powers of two."""
+    return Signature(
+        width=_power_of_two(max(architecture.hidden)),
+        activation=architecture.activation,
+        layer_norm=architecture.layer_norm,
+        dueling=architecture.dueling,
+        channels=tuple(_power_of_two(c) for c in architecture.channels),
+        kernels=architecture.kernels,
+        strides=architecture.strides,
+    )
+
+
+def shapes(problem: Problem, architecture: Architecture) -> Shapes:
+    """The shape of every weight of one agent, by segment name, without padding.
+
+    Hidden weights are [in, out] and the head is [out, in]: with the longer side last, the small
+    matrix products of both passes are up to three times faster on a CPU.
+    """
+    found: Shapes = {}
+    inputs = problem.inputs
+    if problem.image is not None:
+        maps, height, width = problem.image
+        sizes = zip(architecture.channels, architecture.kernels, architecture.strides, strict=True)
+        for k, (channels, kernel, stride) in enumerate(sizes):
+            found[f"conv{k}.weight"] = (channels, maps, kernel, kernel)
+            found[f"conv{k}.bias"] = (channels,)
+            height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+            maps = channels
+        if min(height, width) < 1:
+            raise ValueError(f"the convolutions leave nothing of a {problem.image} image")
+        inputs = maps * height * width
+    for k, units in enumerate(architecture.hidden):
+        found[f"hidden{k}.weight"] = (inputs, units)
+        found[f"hidden{k}.bias"] = (units,)
+        if architecture.layer_norm:
+            found[f"hidden{k}.scale"] = (units,)
+            found[f"hidden{k}.shift"] = (units,)
+        if architecture.gated[k]:
+            found[f"hidden{k}.gate"] = (1,)
+        inputs = units
+    outputs = problem.actions + architecture.dueling  # a dueling head's first output is the value
+    found["head.weight"] = (outputs, inputs)
+    found["head.bias"] = (outputs,)
+    return found
+
+
+class Layout:
+    """Named segments of a row, for one signature and one depth."""
+
+    def __init__(self, problem: Problem, signature: Signature, depth: int) -> None:
+        self.problem, self.signature, self.depth = problem, signature, depth
+        widest = Architecture(
+            hidden=(signature.width,) * depth,
+            activation=signature.activation,
+            layer_norm=signature.layer_norm,
+            dueling=signature.dueling,
+            gated=(False,) + (True,) * (depth - 1),
+            channels=signature.channels,
+            kernels=signature.kernels,
+            strides=signature.strides,
+        )
+        self.shapes = shapes(problem, widest)
+        self.sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
+
+    @cached_property
+    def length(self) -> int:
+        """The length D of a row."""
+        return sum(self.sizes.values())
+
+    def views(self, theta: Tensor) -> Weights:
+        """The matrix [P, D] as named views; writing to one writes to the matrix."""
+        parts = torch.split(theta, list(self.sizes.values()), dim=1)
+        return {
+            name: part.view(theta.shape[0], *shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+    def pack(self, parameters: Parameters) -> Tensor:
+        """One agent's own weights as a zero-padded row [D]."""
+        first = next(iter(parameters.values()))
+        row = torch.zeros(1, self.length, dtype=first.dtype, device=first.device)
+        views = self.views(row)
+        for name, value in parameters.items():
+            views[name][0][_corner(value.shape)] = value
+        return row[0]
+
+    def unpack(self, row: Tensor, architecture: Architecture) -> Parameters:
+        """A row's own weights without the padding, copied."""
+        views = self.views(row.unsqueeze(0))
+        own = shapes(self.problem, architecture)
+        return {name: views[name][0][_corner(shape)].clone() for name, shape in own.items()}
+
+    def mask(self, architecture: Architecture) -> Tensor:
+        """A row [D] that is True where the agent has a weight of its own."""
+        own = shapes(self.problem, architecture)
+        ones = {name: torch.ones(shape, dtype=torch.bool) for name, shape in own.items()}
+        return self.pack(ones)
+
+
+def _corner(shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(0, size) for size in shape)
+
+
+def _power_of_two(size: int) -> int:
+    return 1 << (size - 1).bit_length()
+
+
+def freeze(parameters: Mapping[str, Tensor]) -> Parameters:
+    """Parameters copied to the CPU, for a file or another process."""
+    return {name: value.detach().cpu().contiguous().clone() for name, value in parameters.items()}
