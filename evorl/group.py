@@ -1,0 +1,125 @@
+"""One matrix: the agents of one signature, their optimizer, and the update that moves them all.
+
+Legend: P agents of the group, D row length, U updates of a round, B batch, A actions.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from evorl.algorithms.base import Algorithm, Batch
+from evorl.genome import HYPERPARAMETERS, Genome
+from evorl.networks.layout import Layout, Parameters
+from evorl.networks.live import Live, blended_layers, live_parts
+from evorl.networks.network import Network
+from evorl.optimizer import Coefficients, adam_, clip_
+
+UpdateFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Live, Batch, Coefficients], Tensor]
+
+
+class AgentState(NamedTuple):
+    """One agent's weights and optimizer without padding: what moves between groups and to disk."""
+
+    online: Parameters
+    target: Parameters
+    m: Parameters
+    v: Parameters
+    steps: int  # updates made
+
+
+def newborn(parameters: Parameters) -> AgentState:
+    """An agent with these weights that has not learned yet."""
+    zeros = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    return AgentState(parameters, parameters, zeros, zeros, steps=0)
+
+
+class Group:
+    """Rows of weights, target weights and Adam moments for agents of one signature."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        genomes: Sequence[Genome],
+        states: Sequence[AgentState],
+        *,
+        always_blend: bool = False,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.layout, self.genomes = layout, list(genomes)
+        architectures = [genome.architecture for genome in genomes]
+        blended = blended_layers(architectures, layout.depth)
+        if always_blend:  # a compiled update must not depend on who lives in the group
+            blended = tuple(k > 0 for k in range(layout.depth))
+        self.network = Network(layout, blended, torch.device(device).type)
+        self.theta, self.target, self.m, self.v = (
+            torch.stack([layout.pack(getattr(state, part)) for state in states]).to(device, dtype)
+            for part in ("online", "target", "m", "v")
+        )
+        self.live = live_parts(architectures, layout.signature.width, layout.depth, dtype, device)
+        self.online_views = layout.views(self.theta)
+        self.target_views = layout.views(self.target)
+        self.steps = np.array([state.steps for state in states], dtype=np.int64)
+        self.hp: dict[str, npt.NDArray[np.float64]] = {
+            name: np.array([genome.hyperparameters[name] for genome in genomes], dtype=np.float64)
+            for name in HYPERPARAMETERS
+        }
+
+    @property
+    def size(self) -> int:
+        """The number of agents P."""
+        return len(self.genomes)
+
+    def values(self, obs: Tensor) -> Tensor:
+        """Q values [P, A, N] of observations [P, N, ...]."""
+        return self.network.forward(self.online_views, self.live, obs)[0]
+
+    def state(self, i: int) -> AgentState:
+        """Agent i of the group, without padding."""
+        architecture = self.genomes[i].architecture
+        parts = (self.theta, self.target, self.m, self.v)
+        online, target, m, v = (self.layout.unpack(part[i], architecture) for part in parts)
+        return AgentState(online, target, m, v, int(self.steps[i]))
+
+    def update(self, algorithm: Algorithm, batch: Batch, c: Coefficients) -> Tensor:
+        """Move every row by one update, in place; temporal-difference errors [P, B]."""
+        signal = algorithm.signal(
+            self.network, self.online_views, self.target_views, self.live, batch
+        )
+        gradient = self.network.backward(
+            self.online_views, self.live, signal.saved, signal.gradient
+        )
+        _step(self.theta, self.target, self.m, self.v, gradient, c)
+        return signal.td_error
+
+
+def functional_update(network: Network, algorithm: Algorithm) -> UpdateFunction:
+    """The same update as a function of plain tensors, for torch.compile."""
+
+    def update(
+        theta: Tensor,
+        target: Tensor,
+        m: Tensor,
+        v: Tensor,
+        live: Live,
+        batch: Batch,
+        c: Coefficients,
+    ) -> Tensor:
+        online_views, target_views = network.layout.views(theta), network.layout.views(target)
+        signal = algorithm.signal(network, online_views, target_views, live, batch)
+        gradient = network.backward(online_views, live, signal.saved, signal.gradient)
+        _step(theta, target, m, v, gradient, c)
+        return signal.td_error
+
+    return update
+
+
+def _step(
+    theta: Tensor, target: Tensor, m: Tensor, v: Tensor, gradient: Tensor, c: Coefficients
+) -> None:
+    adam_(theta, m, v, clip_(gradient, c.clip), c)
+    target.lerp_(theta, c.tau)

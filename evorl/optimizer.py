@@ -1,0 +1,68 @@
+"""Adam for every agent at once: torch.optim.Adam's arithmetic with per-agent numbers.
+
+Legend: U updates of a round, P agents, D row length.
+
+Everything that depends on an agent's own step count (bias correction, whether it is due at this
+update, when its target network is copied) is worked out on the host once a round, as coefficients.
+An agent that is not due gets zeros, and its row keeps its bits.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # as torch.optim.Adam
+
+Floats = npt.NDArray[np.float64]
+
+
+class Coefficients(NamedTuple):
+    """What one update multiplies with; [P, 1] each, or [U, P, 1] for a round."""
+
+    first: Tensor  # how far the first moment moves to the gradient
+    second: Tensor  # how far the second moment moves to the squared gradient
+    rate: Tensor  # minus the bias-corrected learning rate
+    eps: Tensor
+    tau: Tensor  # how far the target network moves to the new weights
+    clip: Tensor  # largest gradient norm
+
+
+def coefficients(
+    steps: npt.NDArray[np.int64],
+    updates: npt.NDArray[np.int64],
+    hp: dict[str, Floats],
+    periodic: bool,
+) -> dict[str, Floats]:
+    """The coefficients [U, P, 1] of a round in which agent i, after steps[i], makes updates[i]."""
+    order = np.arange(int(updates.max(initial=0)))[:, None]  # [U, 1]
+    due = (order < updates).astype(np.float64)  # [U, P]
+    step = steps + np.minimum(order, updates - 1) + 1.0
+    step = np.maximum(step, 1.0)
+    root = np.sqrt(1 - BETA2**step)
+    tau = (step % hp["target_period"] == 0).astype(np.float64) if periodic else hp["tau"]
+    clip = np.where(hp["max_grad_norm"] > 0, hp["max_grad_norm"], np.inf)
+    found = {
+        "first": (1 - BETA1) * due,
+        "second": (1 - BETA2) * due,
+        "rate": -hp["lr"] * root / (1 - BETA1**step) * due,
+        "eps": EPS * root,
+        "tau": tau * due,
+        "clip": clip + 0 * due,
+    }
+    return {name: value[:, :, None] for name, value in found.items()}
+
+
+def clip_(gradient: Tensor, limit: Tensor) -> Tensor:
+    """Scale each agent's gradient [P, D] down to its limit, as clip_grad_norm_ does."""
+    norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+    return gradient.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
+
+
+def adam_(theta: Tensor, m: Tensor, v: Tensor, gradient: Tensor, c: Coefficients) -> None:
+    """Move weights and moments [P, D] by one Adam step, in place."""
+    m.lerp_(gradient, c.first)
+    v.lerp_(gradient * gradient, c.second)
+    theta.addcdiv_(m * c.rate, v.sqrt().add_(c.eps))

@@ -1,0 +1,178 @@
+"""The population: all agents, held as a few matrices, acting and learning together.
+
+Legend: P agents, N environments of an agent, U updates of a round, B batch, n reward steps.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from evorl.algorithms.base import Algorithm, Batch
+from evorl.compiled import CompiledUpdates
+from evorl.genome import Genome
+from evorl.group import AgentState, Group, newborn
+from evorl.networks.initial import fresh_parameters
+from evorl.networks.layout import Layout, Problem, Signature, signature
+from evorl.optimizer import Coefficients, coefficients
+from evorl.replay.plans import GroupPlan, split_groups
+from evorl.replay.transitions import Samples
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Learned(NamedTuple):
+    """What a round of updates showed."""
+
+    loss: Floats  # [P] mean over the agent's updates; NaN where it made none
+    td_errors: list[Tensor]  # for each group [U, P, B]
+
+
+class Population:
+    """Agents in groups by signature; `agents` numbers are positions in `genomes`."""
+
+    def __init__(
+        self,
+        genomes: Sequence[Genome],
+        problem: Problem,
+        algorithm: Algorithm,
+        *,
+        seed: int = 0,
+        periodic_target: bool = False,
+        compiled: bool = False,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.problem, self.algorithm = problem, algorithm
+        self.periodic_target = periodic_target
+        self.dtype, self.device = dtype, torch.device(device)
+        self.compiled = CompiledUpdates(algorithm) if compiled else None
+        self._depths: dict[Signature, int] = {}
+        born = [fresh_parameters(problem, genome, seed) for genome in genomes]
+        self.rebuild(genomes, [newborn(parameters) for parameters in born])
+
+    def rebuild(self, genomes: Sequence[Genome], states: Sequence[AgentState]) -> None:
+        """Replace every agent: sort these into groups and pad them into matrices."""
+        self.genomes = list(genomes)
+        members: dict[Signature, list[int]] = {}
+        for i, genome in enumerate(self.genomes):
+            members.setdefault(signature(genome.architecture), []).append(i)
+        self.groups: list[Group] = []
+        self.members: list[Ints] = []  # for each group the numbers of its agents
+        for sign, numbers in members.items():
+            own = [self.genomes[i] for i in numbers]
+            # A layout never gets shallower within a run: fewer programs to compile.
+            depth = max([g.architecture.depth for g in own] + [self._depths.get(sign, 1)])
+            self._depths[sign] = depth
+            group = Group(
+                Layout(self.problem, sign, depth),
+                own,
+                [states[i] for i in numbers],
+                always_blend=self.compiled is not None,
+                dtype=self.dtype,
+                device=self.device,
+            )
+            self.groups.append(group)
+            self.members.append(np.array(numbers, dtype=np.int64))
+        self.alive = np.ones(len(self.genomes), dtype=bool)
+
+    @property
+    def size(self) -> int:
+        """The number of agents P."""
+        return len(self.genomes)
+
+    def hyperparameter(self, name: str) -> Floats:
+        """One hyperparameter of every agent, [P]."""
+        return np.array([g.hyperparameters[name] for g in self.genomes], dtype=np.float64)
+
+    def state(self, agent: int) -> AgentState:
+        """One agent's weights and optimizer, without padding."""
+        for numbers, group in zip(self.members, self.groups, strict=True):
+            found = np.flatnonzero(numbers == agent)
+            if len(found):
+                return group.state(int(found[0]))
+        raise IndexError(f"agent {agent} of {self.size}")
+
+    @torch.no_grad()
+    def act(
+        self, obs: npt.NDArray[np.generic], explore: npt.NDArray[np.bool_], random: Ints
+    ) -> Ints:
+        """Actions [P, N] for observations [P, N, ...]: greedy, or `random` where `explore`."""
+        batch = torch.from_numpy(obs).to(self.device)
+        if len(self.groups) == 1:
+            return self.algorithm.act(self.groups[0].values(batch), explore, random)
+        actions = np.empty(explore.shape, dtype=np.int64)
+        for numbers, group in zip(self.members, self.groups, strict=True):
+            values = group.values(batch[torch.from_numpy(numbers)])
+            actions[numbers] = self.algorithm.act(values, explore[numbers], random[numbers])
+        return actions
+
+    def plans(self, updates: Ints) -> list[GroupPlan]:
+        """What a round asks of the replay, when agent i is to make updates[i] updates."""
+        updates = np.where(self.alive, updates, 0)
+        found = []
+        for numbers, group in zip(self.members, self.groups, strict=True):
+            sizes = group.hp["batch_size"].astype(np.int64)
+            width = int(sizes.max())
+            if self.compiled is not None:  # mutated batch sizes mostly keep their program
+                width = 1 << (width - 1).bit_length()
+            found.append(GroupPlan(numbers, updates[numbers], sizes, width))
+        return found
+
+    @torch.no_grad()
+    def learn(self, samples: Samples, plans: Sequence[GroupPlan]) -> Learned:
+        """One round: every agent makes the updates planned for it."""
+        loss = np.full(self.size, np.nan)
+        td_errors = []
+        parts = split_groups(samples, plans)
+        for plan, group, own in zip(plans, self.groups, parts, strict=True):
+            if not plan.updates.any():
+                td_errors.append(torch.zeros(plan.shape, dtype=self.dtype))
+                continue
+            errors = self._learn_group(group, own, plan.updates)
+            sums = self.algorithm.loss(errors, own.weight).sum(0).cpu().numpy()
+            np.divide(sums, plan.updates, out=sums, where=plan.updates > 0)
+            loss[plan.agents] = np.where(plan.updates > 0, sums, np.nan)
+            self.alive[plan.agents] &= np.isfinite(sums) | (plan.updates == 0)
+            td_errors.append(errors)
+        return Learned(loss, td_errors)
+
+    def _learn_group(self, group: Group, samples: Samples, updates: Ints) -> Tensor:
+        rows = coefficients(group.steps, updates, group.hp, self.periodic_target)
+        stacked = torch.from_numpy(np.stack(list(rows.values()), 1)).to(self.device, self.dtype)
+        gamma = torch.from_numpy(group.hp["gamma"]).to(self.device, self.dtype)
+        batches = zip(*(field.unbind(0) for field in fold(samples, gamma)), strict=True)
+        errors = []
+        for fields, c in zip(batches, stacked, strict=True):
+            batch, numbers = Batch(*fields), Coefficients(*c)
+            if self.compiled is not None:
+                errors.append(self.compiled.update(group, batch, numbers))
+            else:
+                errors.append(group.update(self.algorithm, batch, numbers))
+        group.steps += updates
+        return torch.stack(errors)
+
+    def mark_dead(self) -> Ints:
+        """Mark agents whose weights are no longer finite; the numbers of all that are dead."""
+        for numbers, group in zip(self.members, self.groups, strict=True):
+            self.alive[numbers] &= group.theta.isfinite().all(1).cpu().numpy()
+        return np.flatnonzero(~self.alive)
+
+
+def fold(samples: Samples, gamma: Tensor) -> Batch:
+    """Fold each agent's own discount gamma [P] into samples [U, P, B, ...]: n steps become one."""
+    bootstrap = samples.bootstrap.to(gamma.dtype)
+    factor = gamma.view(1, -1, 1)
+    if samples.rewards.shape[-1] == 1:
+        reward, discount = samples.rewards.squeeze(-1), factor * bootstrap
+    else:
+        powers = factor.unsqueeze(-1) ** torch.arange(
+            samples.rewards.shape[-1], device=gamma.device
+        )
+        reward = (samples.rewards * powers).sum(-1)
+        discount = factor**bootstrap * (bootstrap > 0)
+    return Batch(samples.obs, samples.action, reward, samples.next_obs, discount, samples.weight)
