@@ -1,0 +1,104 @@
+"""Which backend runs an environment, and the two ways to get one."""
+
+import os
+import statistics
+import time
+
+from gymnasium.vector import AutoresetMode
+
+from evorl.envs.episodes import AsyncEpisodes, Episodes, PoolEpisodes, SyncEpisodes
+from evorl.envs.make import EnvSpec, make_env, one_line
+from evorl.envs.native import NativeVectorEnv, make_native, native_refusal
+from evorl.envs.pool import PoolVectorEnv
+from evorl.envs.vector import GymVectorEnv, VectorEnv
+from evorl.errors import ConfigError
+
+BACKENDS = ("auto", "sync", "async", "native", "envpool")
+NATIVE_FROM = 8  # environments per agent: a native step of CartPole costs as much as 6–8 plain ones
+ASYNC_ABOVE_MS = 1.5  # AsyncVectorEnv's messages cost 0.3–0.4 ms a step: worth it well above that
+TIMED_STEPS = 40
+TIMED_SECONDS = 0.5
+
+
+def make_vector_env(spec: EnvSpec, num_agents: int, num_envs: int) -> VectorEnv:
+    """The environments of all agents in one: slot agent * num_envs + i is that agent's i-th."""
+    slots = num_agents * num_envs
+    backend, _ = choose_backend(spec, num_agents, num_envs)
+    if backend == "native":
+        return NativeVectorEnv(spec, num_agents, num_envs)
+    if backend == "envpool":
+        return PoolVectorEnv(spec, slots)
+    return GymVectorEnv(spec, backend, slots)
+
+
+def make_episodes(spec: EnvSpec, count: int) -> Episodes:
+    """Slots that play one seeded episode each; native stands for sync here, which steps in part."""
+    backend, _ = choose_backend(spec, 1, count)
+    if backend == "envpool":
+        return PoolEpisodes(spec, count)
+    if backend == "async":
+        return AsyncEpisodes(spec, count)
+    return SyncEpisodes(spec, count)
+
+
+def choose_backend(spec: EnvSpec, num_agents: int, num_envs: int) -> tuple[str, str]:
+    """The backend that spec.backend stands for, and one line on why.
+
+    Native or not never rests on a measurement, because the randomness differs; sync or async does,
+    and both give the same bytes.
+    """
+    if spec.backend not in BACKENDS:
+        raise ConfigError(f"env.backend: got {spec.backend!r}; use one of {', '.join(BACKENDS)}")
+    if spec.backend != "auto":
+        return spec.backend, "set by env.backend"
+    refusal = native_refusal(spec) or _too_few(num_envs) or _native_failure(spec)
+    if refusal is None:
+        return "native", f"{spec.id!r} has a native vector version"
+    slots = num_agents * num_envs
+    cost = _step_ms(spec)
+    takes = f"a step takes {cost:.2g} ms"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cost <= ASYNC_ABOVE_MS:
+        return "sync", f"{takes}, too little for worker processes to pay; {refusal}"
+    if slots < 2 or (cores or 1) < 2:
+        return "sync", f"{takes}, but there is only one {'environment' if slots < 2 else 'core'}"
+    return "async", f"{takes}, long enough for worker processes to pay; {refusal}"
+
+
+def _too_few(num_envs: int) -> str | None:
+    if num_envs >= NATIVE_FROM:
+        return None
+    return f"its native vector version pays from {NATIVE_FROM} environments per agent"
+
+
+def _native_failure(spec: EnvSpec) -> str | None:
+    """Why the native version cannot be used here, from trying; None if it can."""
+    try:
+        vec = make_native(spec, 1)
+    except Exception as error:  # whatever it is, the plain version remains
+        return f"its native vector version cannot be made ({one_line(error)})"
+    vec.close()
+    mode = vec.metadata.get("autoreset_mode")
+    if mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+        return None
+    return f"its native vector version has autoreset mode {getattr(mode, 'name', mode)}"
+
+
+def _step_ms(spec: EnvSpec) -> float:
+    """The median time of a random step of one environment, in ms."""
+    env = make_env(spec)
+    try:
+        env.action_space.seed(0)
+        env.reset(seed=0)
+        times: list[float] = []
+        until = time.perf_counter() + TIMED_SECONDS
+        while len(times) < TIMED_STEPS and (not times or time.perf_counter() < until):
+            action = env.action_space.sample()
+            start = time.perf_counter()
+            _, _, terminated, truncated, _ = env.step(action)
+            times.append(time.perf_counter() - start)
+            if terminated or truncated:
+                env.reset()
+        return 1000 * statistics.median(times)
+    finally:
+        env.close()

@@ -1,0 +1,125 @@
+"""One vector environment for all agents: M = agents × environments slots, stepped together."""
+
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from gymnasium import vector
+from gymnasium.envs.registration import EnvSpec as Registration
+from numpy.typing import NDArray
+
+from evorl.envs.make import Env, EnvSpec, LastObservationKept, find, make_env
+from evorl.envs.spaces import Array, ObservationSpec, SpaceAdapter, adapt
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float32]
+Actions = NDArray[np.int64]
+
+
+class Step(NamedTuple):
+    """What one step of every slot gave; no array is written to again."""
+
+    obs: Array  # [M, …] to act on next: the first of a new episode where one ended
+    reward: Floats  # [M]
+    terminated: Bools  # [M]
+    truncated: Bools  # [M]
+    next_obs: Array  # [M, …] the transition's own next observation; is obs if no episode ended
+    valid: Bools | None = None  # [M] False: no transition at all, to be left out. None: all are
+
+
+class VectorEnv(Protocol):
+    """M environments that start new episodes by themselves."""
+
+    num_envs: int  # M
+    observation: ObservationSpec
+    num_actions: int
+    backend: str
+    max_episode_steps: int | None
+
+    def reset(self, seeds: Sequence[int]) -> Array:
+        """Starts an episode in every slot; observations [M, …]."""
+
+    def step(self, actions: Actions) -> Step:
+        """Takes actions [M], counted from 0."""
+
+    def close(self) -> None:
+        """Frees everything; safe at any time, also twice."""
+
+
+class GymVectorEnv:
+    """Gymnasium's SyncVectorEnv or AsyncVectorEnv."""
+
+    def __init__(self, spec: EnvSpec, backend: str, num_envs: int) -> None:
+        self.backend = backend
+        self.num_envs = num_envs
+        self._spaces, self.max_episode_steps = inspect(spec)
+        self.observation = self._spaces.observation
+        self.num_actions = self._spaces.num_actions
+        kind = vector.SyncVectorEnv if backend == "sync" else vector.AsyncVectorEnv
+        self._vec: vector.SyncVectorEnv | vector.AsyncVectorEnv = kind(
+            [partial(_slot, spec, find(spec.id))] * num_envs,
+            copy=False,  # the adapter copies, once
+            autoreset_mode=vector.AutoresetMode.SAME_STEP,
+        )
+        self._in_call = False  # stays True if a call raised: the workers' state is then unknown
+
+    def reset(self, seeds: Sequence[int]) -> Array:
+        """Starts an episode in every slot, each with its own seed."""
+        own: list[int | None] = [int(seed) for seed in seeds]
+        self._in_call = True
+        raw, _ = self._vec.reset(seed=own)
+        self._in_call = False
+        return self._spaces.observations(raw)
+
+    def step(self, actions: Actions) -> Step:
+        """Steps every slot."""
+        self._in_call = True
+        raw, reward, terminated, truncated, infos = self._vec.step(self._spaces.actions(actions))
+        self._in_call = False
+        obs = self._spaces.observations(raw)
+        next_obs = with_last(obs, terminated | truncated, infos, self._spaces)
+        return Step(obs, reward.astype(np.float32), terminated, truncated, next_obs)
+
+    def close(self) -> None:
+        """Closes the environments, and ends workers that will not close by themselves."""
+        if self._vec.closed:
+            return
+        try:
+            if not self._in_call or self.backend == "sync":
+                with contextlib.suppress(Exception):  # a worker that died cannot answer
+                    self._vec.close()
+        finally:
+            self._vec.closed = True
+            for process in getattr(self._vec, "processes", ()):
+                process.terminate()
+                process.join(timeout=5)
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+
+
+def inspect(spec: EnvSpec) -> tuple[SpaceAdapter, int | None]:
+    """The spaces and the episode limit of an environment, from making one."""
+    env = make_env(spec)
+    try:
+        spaces = adapt(spec.id, env.observation_space, env.action_space, spec.channels_last)
+        return spaces, env.spec.max_episode_steps if env.spec else None
+    finally:
+        env.close()
+
+
+def with_last(obs: Array, ended: Bools, infos: dict[str, Any], spaces: SpaceAdapter) -> Array:
+    """obs with the last observations of ended episodes in their rows (infos["final_obs"])."""
+    rows = np.flatnonzero(ended)
+    if not rows.size:
+        return obs
+    next_obs = obs.copy()
+    last = np.stack([infos["final_obs"][row] for row in rows])
+    next_obs[rows] = spaces.observations(last, copy=False)
+    return next_obs
+
+
+def _slot(spec: EnvSpec, registered: Registration) -> Env:
+    return LastObservationKept(make_env(spec, registered))

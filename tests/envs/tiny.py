@@ -1,0 +1,138 @@
+"""Environments whose observation (number, steps) tells everything that must happen next.
+
+`number` is drawn at every reset from the seeded generator, and fixes the episode's length and how
+it ends. Observations are returned as the environment's own buffer, which the next reset overwrites.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+NUMBERS = 100_000
+steps_taken = 0  # of all Tiny environments of this process
+
+
+def length(number):
+    return 3 + number % 5
+
+
+def ends(number, steps):
+    """(terminated, truncated) after so many steps: apart, and both at once."""
+    over = steps >= length(number)
+    kind = number // 5 % 3
+    return over & (kind != 1), over & (kind != 0)
+
+
+def reward(steps, action):
+    return steps + action / 10
+
+
+class Tiny(gymnasium.Env[Any, Any]):
+    observation_space = spaces.Box(0, NUMBERS, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, fail_at: int | None = None):
+        self.buffer = np.zeros(2)
+        self.fail_at = fail_at
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.buffer[:] = self.np_random.integers(NUMBERS), 0
+        return self.buffer, {}
+
+    def step(self, action):
+        global steps_taken
+        steps_taken += 1
+        self.buffer[1] += 1
+        number, steps = self.buffer.astype(int)
+        if steps == self.fail_at:
+            raise ValueError("the simulator broke")
+        terminated, truncated = ends(number, steps)
+        info = {"trace": np.zeros(int(steps))}  # a shape that changes
+        return self.buffer, reward(steps, action), bool(terminated), bool(truncated), info
+
+
+class TinyVector(VectorEnv[Any, Any, Any]):
+    """The same, vectorised with one generator, in any autoreset mode."""
+
+    def __init__(self, num_envs, max_episode_steps=None, mode=AutoresetMode.NEXT_STEP):
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": mode}
+        self.mode = mode
+        self.single_observation_space = Tiny.observation_space
+        self.single_action_space = Tiny.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.buffer = np.zeros((num_envs, 2))
+        self.over = np.zeros(num_envs, bool)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._restart(np.ones(self.num_envs, bool))
+        self.over[:] = False
+        return self.buffer, {}
+
+    def step(self, actions):
+        late = self.over if self.mode == AutoresetMode.NEXT_STEP else np.zeros_like(self.over)
+        self.buffer[:, 1] += 1
+        self._restart(late)
+        number, steps = self.buffer.T.astype(int)
+        terminated, truncated = ends(number, steps)
+        self.over = terminated | truncated
+        rewards = np.where(late, 0, reward(steps, actions))
+        info = {}
+        if self.mode == AutoresetMode.SAME_STEP and self.over.any():
+            info["final_obs"] = self.buffer.copy()
+            self._restart(self.over)
+        return self.buffer, rewards, terminated, truncated, info
+
+    def _restart(self, rows):
+        self.buffer[rows, 0] = self.np_random.integers(NUMBERS, size=rows.sum())
+        self.buffer[rows, 1] = 0
+
+
+class Custom(gymnasium.Env[Any, Any]):
+    """Any spaces at all; observations are samples, actions are checked."""
+
+    def __init__(self, observation_space, action_space=None):
+        self.observation_space = observation_space
+        self.action_space = action_space or spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return self.observation_space.sample(), float(action), False, False, {}
+
+
+def _needs_missing(**kwargs):
+    import a_package_that_is_missing  # noqa: F401
+
+
+def _register():
+    gymnasium.register("Tiny-v0", entry_point=Tiny)
+    gymnasium.register("TinyCustom-v0", entry_point=Custom)
+    gymnasium.register("TinyMissing-v0", entry_point=_needs_missing)
+    gymnasium.register("TinyNativeMissing-v0", Tiny, vector_entry_point=_needs_missing)
+    for name, mode in [
+        ("TinyNative-v0", AutoresetMode.NEXT_STEP),
+        ("TinyNativeSame-v0", AutoresetMode.SAME_STEP),
+        ("TinyNativeDisabled-v0", AutoresetMode.DISABLED),
+    ]:
+        gymnasium.register(
+            name,
+            entry_point=Tiny,
+            vector_entry_point=lambda num_envs, mode=mode, **kw: TinyVector(
+                num_envs, mode=mode, **kw
+            ),
+        )
+
+
+_register()
