@@ -1,0 +1,163 @@
+"""The ring that holds every window, in preallocated tensors.
+
+R replays (one shared by all agents, or one for each), C capacity of one replay, K items of one
+call, n steps of a window. Item c of replay r lies in flat slot r*C + c.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evorl.replay.transitions import BoolArray, IntArray, Items, Transitions
+
+
+class ReplayBuffer:
+    """R rings of C items each; a new item takes the place of the oldest of its ring."""
+
+    def __init__(
+        self,
+        capacity: int,
+        obs_shape: tuple[int, ...],
+        obs_dtype: torch.dtype,
+        n_step: int,
+        num_replays: int = 1,
+        reward_dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if capacity < 1 or num_replays < 1:
+            raise ValueError(
+                f"a buffer of {num_replays} replays of {capacity} items: both must be at least 1"
+            )
+        self.capacity = capacity
+        self.num_replays = num_replays
+        self.device = torch.device(device)
+        slots = num_replays * capacity
+
+        def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+            # Zeros, not empty: a slot never written stays finite. Untouched pages cost nothing.
+            return torch.zeros((slots, *shape), dtype=dtype, device=self.device)
+
+        self._store = Items(
+            obs=zeros(obs_shape, obs_dtype),
+            action=zeros((), torch.int64),
+            rewards=zeros((n_step,), reward_dtype),
+            next_obs=zeros(obs_shape, obs_dtype),
+            bootstrap=zeros((), torch.uint8),
+        )
+        self._position = np.zeros(num_replays, np.int64)  # where the next item goes
+        self._size = np.zeros(num_replays, np.int64)
+
+    @property
+    def sizes(self) -> IntArray:
+        """[R] items held by each replay (a live view: read only)."""
+        return self._size
+
+    @property
+    def reward_dtype(self) -> torch.dtype:
+        """The type of rewards, which weights share."""
+        return self._store.rewards.dtype
+
+    def add(self, transitions: Transitions, replay_index: IntArray | None = None) -> IntArray:
+        """Stores `transitions` in order, item k in replay `replay_index[k]`; gives the slots.
+
+        Of more than C items for one ring only the newest C are written: no slot is repeated.
+        """
+        self._check_shapes(transitions)
+        count = len(transitions.action)
+        if self.num_replays == 1:
+            kept = min(count, self.capacity)
+            # The ring moves on by all of them, as if they had come one at a time.
+            slots: IntArray = (self._position + np.arange(count - kept, count)) % self.capacity
+            added = np.array([count])
+            values = [field[count - kept :] for field in transitions[:5]]
+        else:
+            slots, keep, added = self._route(replay_index, count)
+            values = list(transitions[:5])
+            if not keep.all():
+                slots = slots[keep]
+                values = [field[keep] for field in values]
+        index = torch.from_numpy(slots).to(self.device)
+        for stored, value in zip(self._store, values, strict=True):
+            # from_numpy takes neither read-only nor reversed arrays as they are
+            fresh = torch.from_numpy(np.require(value, requirements=["C", "W"]))
+            stored.index_copy_(0, index, fresh.to(device=self.device, dtype=stored.dtype))
+        self._position = (self._position + added) % self.capacity
+        self._size = np.minimum(self._size + added, self.capacity)
+        return slots
+
+    def gather(self, slots: Tensor) -> Items:
+        """The items in flat `slots`."""
+        return Items(*(torch.index_select(stored, 0, slots) for stored in self._store))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What is held, and where the rings stand; slots never written are left out.
+
+        With one replay these are views of the store, not copies: write them before the next `add`.
+        """
+        state = {
+            name: self._held(stored)
+            for name, stored in zip(self._store._fields, self._store, strict=True)
+        }
+        state["capacity"] = torch.tensor([self.capacity])
+        state["position"] = torch.from_numpy(self._position.copy())
+        state["size"] = torch.from_numpy(self._size.copy())
+        return state
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Takes over a state exactly; refuses one of another geometry."""
+        rings = (int(state["capacity"].item()), len(state["size"]))
+        if rings != (self.capacity, self.num_replays):
+            raise ValueError(
+                f"replay state of capacity {rings[0]} × {rings[1]} replays does not fit a buffer "
+                f"of {self.capacity} × {self.num_replays}: make the buffer as it was when saved"
+            )
+        for name, stored in zip(self._store._fields, self._store, strict=True):
+            if state[name].shape[1:] != stored.shape[1:] or state[name].dtype != stored.dtype:
+                raise ValueError(
+                    f"replay state holds {name} of {tuple(state[name].shape[1:])} "
+                    f"{state[name].dtype}, this buffer {tuple(stored.shape[1:])} {stored.dtype}"
+                )
+        self._position = state["position"].cpu().numpy().copy()
+        self._size = state["size"].cpu().numpy().copy()
+        for name, stored in zip(self._store._fields, self._store, strict=True):
+            parts = torch.split(state[name], self._size.tolist())
+            for replay, part in enumerate(parts):
+                stored[replay * self.capacity :][: len(part)] = part.to(self.device)
+
+    def _held(self, stored: Tensor) -> Tensor:
+        """Each ring's filled part: it grows from the front, so that is a prefix."""
+        rings = [
+            stored[replay * self.capacity :][:size]
+            for replay, size in enumerate(self._size.tolist())
+        ]
+        return rings[0] if len(rings) == 1 else torch.cat(rings)
+
+    def _route(
+        self, replay_index: IntArray | None, count: int
+    ) -> tuple[IntArray, BoolArray, IntArray]:
+        """Slot of every item, which items are kept, and how many came for each replay."""
+        if replay_index is None or len(replay_index) != count:
+            got = "none" if replay_index is None else f"{len(replay_index)} indices"
+            raise ValueError(
+                f"{self.num_replays} replays, {count} items: each item needs its replay, got {got}"
+            )
+        added = np.bincount(replay_index, minlength=self.num_replays)
+        if len(added) > self.num_replays:
+            raise ValueError(
+                f"replay {len(added) - 1} of a buffer of {self.num_replays} replays does not exist"
+            )
+        order = np.argsort(replay_index, kind="stable")
+        rank = np.empty(
+            count, np.int64
+        )  # how many items of this call came before it for its replay
+        rank[order] = np.arange(count) - np.repeat(np.cumsum(added) - added, added)
+        place = (self._position[replay_index] + rank) % self.capacity
+        keep = rank >= added[replay_index] - self.capacity
+        return replay_index * self.capacity + place, keep, added
+
+    def _check_shapes(self, transitions: Transitions) -> None:
+        for name in ("obs", "rewards", "next_obs"):
+            got = getattr(transitions, name).shape[1:]
+            expected = getattr(self._store, name).shape[1:]
+            if got != expected:
+                raise ValueError(f"{name} of shape {got} in a buffer of {tuple(expected)}")

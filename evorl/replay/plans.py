@@ -1,0 +1,158 @@
+"""What a round of updates wants, and where each draw of it lands in the flat batch.
+
+P agents of a group, U updates of a group's round, B width of its batch; K = sum of U*P*B over the
+groups, A all agents, D draws (the K without padding).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evorl.replay.transitions import IntArray, Samples
+
+
+class GroupPlan(NamedTuple):
+    """One group's round: the agents of its matrix, how often each updates, on how many items."""
+
+    agents: IntArray  # [P] which agents, of all
+    updates: IntArray  # [P] updates of each in this round, 0 or more
+    batch_sizes: IntArray  # [P]
+    width: int  # B, at least the largest batch size
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(U, P, B): the batch as the group's updates see it."""
+        return int(max(self.updates, default=0)), len(self.agents), self.width
+
+
+class GroupSpan(NamedTuple):
+    """A group's part of a round."""
+
+    shape: tuple[int, int, int]  # (U, P, B)
+    place: int  # its first position in the flat batch
+    draws: slice  # its stretch of the draws
+
+
+class Layout(NamedTuple):
+    """Everything about a round that does not depend on what is drawn.
+
+    Draws are agent-major, then by update, then by place in the batch: an agent's draws are one
+    stretch, and within it later updates come later.
+    """
+
+    agents: IntArray  # [D] agent of each draw
+    member: IntArray  # [D] its row in its group
+    positions: IntArray  # [D] where the draw lands in the flat batch
+    batches: IntArray  # first draw of every (agent, update)
+    batch_of: IntArray  # [D] which of those batches
+    scale: Tensor  # [K] 1 / batch size; 0 for padding
+    padding: IntArray  # [K] slots before the draws are put in: the first of each agent's replay
+    streams: list[tuple[int, int, int]]  # (agent, its first draw, one past its last)
+    groups: list[GroupSpan]
+
+
+def make_layout(
+    plans: Sequence[GroupPlan], first_slots: IntArray, dtype: torch.dtype, device: torch.device
+) -> Layout:
+    """Lays out a round. `first_slots` [A] is where each agent's replay begins."""
+    check_plans(plans, len(first_slots))
+    agents, member, positions, starts, padding, draws_of, groups = [], [], [], [], [], [], []
+    place = draws = 0
+    for plan in plans:
+        updates, rows, width = plan.shape
+        real = (np.arange(updates)[:, None] < plan.updates[:, None, None]) & (
+            np.arange(width) < plan.batch_sizes[:, None, None]
+        )  # [P, U, B]
+        row, update, column = np.nonzero(real)
+        agents.append(plan.agents[row])
+        member.append(row)
+        positions.append(place + (update * rows + row) * width + column)
+        starts.append(column == 0)
+        padding.append(np.tile(np.repeat(first_slots[plan.agents], width), updates))
+        draws_of.append(plan.updates * plan.batch_sizes)
+        groups.append(GroupSpan(plan.shape, place, slice(draws, draws + len(row))))
+        place += updates * rows * width
+        draws += len(row)
+    first = np.concatenate(starts) if starts else np.zeros(0, np.bool_)
+    scale = np.zeros(place)
+    flat_positions = _joined(positions)
+    batch_of = np.cumsum(first) - 1
+    sizes = np.bincount(batch_of)
+    scale[flat_positions] = 1.0 / sizes[batch_of]
+    counts = _joined(draws_of)
+    ends = np.cumsum(counts)
+    everyone = _joined([plan.agents for plan in plans])
+    return Layout(
+        agents=_joined(agents),
+        member=_joined(member),
+        positions=flat_positions,
+        batches=np.flatnonzero(first),
+        batch_of=batch_of,
+        scale=torch.from_numpy(scale).to(device=device, dtype=dtype),
+        padding=_joined(padding),
+        streams=[
+            (int(agent), int(end - count), int(end))
+            for agent, count, end in zip(everyone, counts, ends, strict=True)
+            if count
+        ],
+        groups=groups,
+    )
+
+
+def check_plans(plans: Sequence[GroupPlan], num_agents: int) -> None:
+    """Raises on a plan that cannot be laid out."""
+    for group, plan in enumerate(plans):
+        rows = len(plan.agents)
+        if len(plan.updates) != rows or len(plan.batch_sizes) != rows:
+            raise ValueError(
+                f"group {group} has {rows} agents, {len(plan.updates)} updates and "
+                f"{len(plan.batch_sizes)} batch sizes: one of each for every agent"
+            )
+        if rows and (min(plan.updates) < 0 or min(plan.batch_sizes) < 1):
+            raise ValueError(
+                f"group {group}: updates {plan.updates} must be >= 0 and batch sizes "
+                f"{plan.batch_sizes} >= 1"
+            )
+        if rows and max(plan.batch_sizes) > plan.width:
+            raise ValueError(
+                f"group {group}: a batch of {max(plan.batch_sizes)} does not fit width {plan.width}"
+            )
+    everyone = _joined([plan.agents for plan in plans])
+    if len(everyone) and (min(everyone) < 0 or max(everyone) >= num_agents):
+        raise ValueError(f"agents {everyone} in a population of {num_agents}")
+    if len(np.unique(everyone)) < len(everyone):
+        raise ValueError(f"agents {everyone}: each can be in one group only, once")
+
+
+def plans_key(plans: Sequence[GroupPlan]) -> tuple[object, ...]:
+    """Equal for equal plans, and cheap: layouts are looked up by it every round."""
+    return tuple(
+        (
+            plan.agents.astype(np.int64).tobytes(),
+            plan.updates.astype(np.int64).tobytes(),
+            plan.batch_sizes.astype(np.int64).tobytes(),
+            plan.width,
+        )
+        for plan in plans
+    )
+
+
+def split_groups(samples: Samples, plans: Sequence[GroupPlan]) -> list[Samples]:
+    """Each group's part of a round, every field viewed as [U, P, B, ...]."""
+    parts = []
+    place = 0
+    for plan in plans:
+        shape = plan.shape
+        end = place + shape[0] * shape[1] * shape[2]
+        parts.append(
+            Samples(*(field[place:end].view(*shape, *field.shape[1:]) for field in samples))
+        )
+        place = end
+    return parts
+
+
+def _joined(parts: Sequence[IntArray]) -> IntArray:
+    return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
