@@ -1,7 +1,7 @@
 """Random numbers keyed by what they are for, so that no draw depends on any other.
 
-Every generator comes from (run seed, purpose, further keys such as generation and agent). Nothing in
-evorl touches a global generator: adding an agent, a rank or a stage changes nobody else's numbers.
+Every generator comes from (run seed, purpose, further keys such as generation and agent). Nothing
+in evorl touches a global generator: another agent, rank or stage changes nobody else's numbers.
 """
 
 import zlib
@@ -17,7 +17,15 @@ def generator(seed: int, purpose: str, *keys: int) -> np.random.Generator:
 def integers(seed: int, purpose: str, *keys: int, count: int) -> list[int]:
     """Seeds for something that takes plain integers, such as environments."""
     words = _sequence(seed, purpose, *keys).generate_state(count, np.uint32)
-    return [int(word >> 1) for word in words]  # 31 bits: some environments refuse more
+    return [int(word >> 2) for word in words]  # below 2^30: see held_out
+
+
+def held_out(seed: int, count: int) -> list[int]:
+    """Episode seeds that nothing else can have used: `integers` stays below them.
+
+    31 bits in all, as some environments refuse more.
+    """
+    return [2**30 + word for word in integers(seed, "held-out", count=count)]
 
 
 def _sequence(seed: int, purpose: str, *keys: int) -> np.random.SeedSequence:

@@ -57,6 +57,11 @@ class ReplayBuffer:
         """The type of rewards, which weights share."""
         return self._store.rewards.dtype
 
+    @property
+    def item_bytes(self) -> int:
+        """The size of one stored item."""
+        return sum(field[0].nbytes for field in self._store)
+
     def add(self, transitions: Transitions, replay_index: IntArray | None = None) -> IntArray:
         """Stores `transitions` in order, item k in replay `replay_index[k]`; gives the slots.
 

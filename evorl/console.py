@@ -1,0 +1,77 @@
+"""What a person sees while a run goes on: one progress bar and a line per generation."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+
+class Console:
+    """A bar over environment steps, and lines above it; `quiet` shows warnings only."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._bar: tqdm[Any] | None = None  # tqdm is generic in its stubs only
+
+    def say(self, line: str) -> None:
+        """One line above the bar."""
+        if not self.quiet:
+            tqdm.write(line)
+
+    def start(self, total: int, what: str, unit: str) -> None:
+        """Open a bar over so many units."""
+        self.close()
+        self._bar = tqdm(
+            total=total,
+            desc=what,
+            unit=unit,
+            unit_scale=True,
+            disable=True if self.quiet else None,  # None: no bar in a log file
+            leave=False,
+            dynamic_ncols=True,
+            mininterval=0.2,
+            smoothing=0.05,
+        )
+
+    def advance(self, steps: int) -> None:
+        """Move the bar."""
+        if self._bar is not None:
+            self._bar.update(steps)
+
+    def show(self, text: str) -> None:
+        """Put a short text at the bar's end."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def warn(self, message: Warning | str, *_: object, **__: object) -> None:
+        """A warning as one line, with --quiet too; takes warnings.showwarning's arguments."""
+        tqdm.write(f"warning: {message}")
+
+
+def show_warnings_on(console: Console) -> None:
+    """Send every Python warning of evorl to the console, each one once."""
+    warnings.showwarning = console.warn
+    warnings.filterwarnings("default", module="evorl")
+
+
+def generation_line(
+    generation: int, env_steps: int, fitness: npt.NDArray[np.float64], best_ever: float
+) -> str:
+    """What one evaluation showed."""
+    alive = fitness[np.isfinite(fitness)]
+    dead = f", {len(fitness) - len(alive)} dead" if len(alive) < len(fitness) else ""
+    if not len(alive):
+        return f"generation {generation:3d}  {env_steps:>11,} steps  all agents are dead"
+    return (
+        f"generation {generation:3d}  {env_steps:>11,} steps  best {alive.max():8.1f} "
+        f"(agent {int(np.argmax(fitness))})  mean {alive.mean():8.1f}  "
+        f"worst {alive.min():8.1f}  best so far {best_ever:8.1f}{dead}"
+    )

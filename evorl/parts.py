@@ -1,0 +1,99 @@
+"""From a configuration to the parts of a run; each part can also be made by hand, without one."""
+
+import torch
+
+from evorl.algorithms.dqn import DQN
+from evorl.compiled import wants_compiling
+from evorl.config import NetworkConfig, RunConfig
+from evorl.envs import EnvSpec, ObservationSpec
+from evorl.errors import ConfigError
+from evorl.genome import Architecture, Genome
+from evorl.networks.layout import Problem, shapes
+from evorl.population import Population
+from evorl.replay import PrioritisedSampler, ReplayBuffer, Sampler, UniformSampler
+from evorl.seeding import generator
+
+DTYPES = {"float32": torch.float32, "uint8": torch.uint8, "int8": torch.int8, "int64": torch.int64}
+
+
+def env_spec(config: RunConfig) -> EnvSpec:
+    """What the environment section asks for."""
+    env = config.env
+    return EnvSpec(env.id, env.backend, env.kwargs, env.wrappers, config.network.channels_last)
+
+
+def make_problem(observation: ObservationSpec, num_actions: int) -> Problem:
+    """What networks for this environment must fit."""
+    if observation.kind == "image":
+        channels, height, width = observation.shape
+        scale = 1 / 255 if observation.dtype == "uint8" else 1.0
+        return Problem(0, num_actions, image=(channels, height, width), scale=scale)
+    if observation.kind == "discrete":
+        assert observation.n is not None
+        return Problem(observation.n, num_actions, one_hot=True)
+    return Problem(observation.shape[0], num_actions)
+
+
+def make_genome(config: RunConfig, problem: Problem, agent: int) -> Genome:
+    """The agent that the configuration starts from; ConfigError if it doesn't fit its problem."""
+    network = config.agent_network(agent)
+    architecture = _architecture(network, problem)
+    try:
+        shapes(problem, architecture)
+    except ValueError as error:
+        raise ConfigError(f"network.kernels: {error}; use smaller kernels or strides") from None
+    hyperparameters = config.agent_hyperparameters(agent).model_dump()
+    return Genome(agent, architecture, hyperparameters)
+
+
+def make_population(config: RunConfig, problem: Problem, device: str = "cpu") -> Population:
+    """All agents as the configuration describes them."""
+    agents = range(config.population.size)
+    return Population(
+        [make_genome(config, problem, agent) for agent in agents],
+        problem,
+        DQN(double=config.algorithm.double, loss_kind=config.algorithm.loss),
+        seed=config.seed,
+        periodic_target=config.algorithm.target_update == "periodic",
+        compiled=wants_compiling(config.compile, expected_updates(config)),
+        device=device,
+    )
+
+
+def make_replay(
+    config: RunConfig, observation: ObservationSpec, device: str = "cpu"
+) -> tuple[ReplayBuffer, Sampler]:
+    """One replay for all agents or one each, and what draws from it."""
+    agents, replay = config.population.size, config.replay
+    buffer = ReplayBuffer(
+        replay.capacity,
+        observation.shape,
+        DTYPES[observation.dtype.name],
+        config.algorithm.n_step,
+        num_replays=agents if replay.share == "agent" else 1,
+        device=device,
+    )
+    streams = [generator(config.seed, "sample", 0, agent) for agent in range(agents)]
+    if replay.kind == "prioritized":
+        return buffer, PrioritisedSampler(buffer, streams, replay.alpha, replay.priority_eps)
+    return buffer, UniformSampler(buffer, streams)
+
+
+def expected_updates(config: RunConfig) -> int:
+    """Updates of the busiest agent over the whole run."""
+    agents = range(config.population.size)
+    often = min(config.agent_hyperparameters(agent).learn_step for agent in agents)
+    return config.budget.env_steps // config.population.size // often
+
+
+def _architecture(network: NetworkConfig, problem: Problem) -> Architecture:
+    image = problem.image is not None
+    return Architecture(
+        hidden=tuple(network.hidden),
+        activation=network.activation,
+        layer_norm=network.layer_norm,
+        dueling=network.dueling,
+        channels=tuple(network.channels) if image else (),
+        kernels=tuple(network.kernels) if image else (),
+        strides=tuple(network.strides) if image else (),
+    )

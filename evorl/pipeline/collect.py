@@ -1,0 +1,100 @@
+"""Collect: every agent acts once in each of its environments, and the replay takes it in.
+
+Legend: P agents, N environments of an agent, M = P*N.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from evorl.algorithms.dqn import epsilon
+from evorl.envs import Step, VectorEnv
+from evorl.exploration import Exploration
+from evorl.pipeline.context import Context
+from evorl.population import Population
+from evorl.replay import NStep, ReplayBuffer, Sampler, Transitions
+from evorl.seeding import generator, integers
+
+
+class Collect:
+    """One step of all environments. A new generation starts with fresh episodes, keyed by agent."""
+
+    def __init__(
+        self,
+        population: Population,
+        env: VectorEnv,
+        buffer: ReplayBuffer,
+        sampler: Sampler,
+        *,
+        n_step: int,
+        seed: int,
+    ) -> None:
+        self.population, self.env, self.buffer, self.sampler = population, env, buffer, sampler
+        self.seed = seed
+        self.num_envs = env.num_envs // population.size
+        self.exploration = Exploration(self.num_envs, env.num_actions)
+        spec = env.observation
+        self.windows = NStep(env.num_envs, n_step, spec.shape, spec.dtype)
+        self._agent_of = np.arange(env.num_envs) // self.num_envs
+        self._obs: npt.NDArray[np.generic] | None = None
+        self._generation = -1
+
+    def __call__(self, context: Context) -> None:
+        """Act, step, store."""
+        if context.generation != self._generation or self._obs is None:
+            self._begin(context.generation)
+        assert self._obs is not None
+        obs, shape = self._obs, (self.population.size, self.num_envs)
+        with context.timer("act"):
+            context.epsilon = self.exploration_rate(context)
+            explore, random = self.exploration.draw(context.epsilon)
+            grid = obs.reshape(*shape, *obs.shape[1:])
+            actions = self.population.act(grid, explore, random).reshape(-1)
+        with context.timer("step"):
+            step = self.env.step(actions)
+        with context.timer("store"):
+            self._store(
+                self.windows.push(
+                    obs,
+                    actions,
+                    step.reward,
+                    step.next_obs,
+                    step.terminated,
+                    step.truncated,
+                    step.valid,
+                )
+            )
+        self._count(context, step)
+        self._obs = step.obs
+
+    def exploration_rate(self, context: Context) -> npt.NDArray[np.float64]:
+        """Each agent's epsilon after its own steps so far."""
+        start, end, steps = (
+            self.population.hyperparameter(f"epsilon_{part}") for part in ("start", "end", "steps")
+        )
+        return epsilon(context.agent_steps, start, end, steps)
+
+    def end_generation(self) -> None:
+        """Cut the running episodes: what is pending enters the replay as truncated."""
+        self._store(self.windows.flush())
+        self._obs = None
+
+    def _begin(self, generation: int) -> None:
+        agents = range(self.population.size)
+        seeds = [
+            integers(self.seed, "environment", generation, agent, count=self.num_envs)
+            for agent in agents
+        ]
+        self._obs = self.env.reset([seed for own in seeds for seed in own])
+        for purpose, part in (("explore", self.exploration), ("sample", self.sampler)):
+            part.reseed([generator(self.seed, purpose, generation, agent) for agent in agents])
+        self._generation = generation
+
+    def _store(self, transitions: Transitions) -> None:
+        replay = self._agent_of[transitions.slot] if self.buffer.num_replays > 1 else None
+        self.sampler.inserted(self.buffer.add(transitions, replay))
+
+    def _count(self, context: Context, step: Step) -> None:
+        valid = np.ones(len(step.reward), dtype=bool) if step.valid is None else step.valid
+        context.new_steps = valid.reshape(-1, self.num_envs).sum(1)
+        context.agent_steps = context.agent_steps + context.new_steps
+        context.episodes += int(((step.terminated | step.truncated) & valid).sum())

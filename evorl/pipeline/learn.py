@@ -1,0 +1,92 @@
+"""Learn: every agent makes the updates that its new environment steps call for.
+
+Legend: P agents, U updates of a round, B batch.
+"""
+
+import math
+import warnings
+
+import numpy as np
+import numpy.typing as npt
+
+from evorl.config import ReplayConfig
+from evorl.pipeline.context import Context
+from evorl.population import Population
+from evorl.replay import ReplayBuffer, Sampler, linear_beta
+from evorl.replay.dataset import ReplayDataset, replay_loader
+
+MOST_BYTES = 256 * 2**20  # of one gather: images are gathered in several parts
+
+
+class Learn:
+    """A round of updates, fed by a DataLoader that Accelerate prepared."""
+
+    def __init__(
+        self,
+        population: Population,
+        buffer: ReplayBuffer,
+        sampler: Sampler,
+        learning_starts: int = 0,
+    ) -> None:
+        self.population, self.buffer, self.sampler = population, buffer, sampler
+        self.learning_starts = learning_starts
+        self.dataset = ReplayDataset(sampler)
+        self.loader = replay_loader(self.dataset, population.device)
+
+    def __call__(self, context: Context) -> None:
+        """Sample and update until no agent owes an update."""
+        owed = self.updates_owed(context)
+        if not owed.any() or not self.buffer.sizes.all():
+            return
+        most = self._updates_at_once()
+        while owed.any():
+            now = np.minimum(owed, most)
+            self._round(context, now)
+            owed = owed - now
+
+    def updates_owed(self, context: Context) -> npt.NDArray[np.int64]:
+        """One update for every `learn_step` own steps after the start, counted without drift."""
+        every = self.population.hyperparameter("learn_step").astype(np.int64)
+        after = np.maximum(context.agent_steps - self.learning_starts, 0)
+        before = np.maximum(context.agent_steps - context.new_steps - self.learning_starts, 0)
+        owed: npt.NDArray[np.int64] = after // every - before // every
+        return np.where(self.population.alive, owed, 0)
+
+    def _round(self, context: Context, updates: npt.NDArray[np.int64]) -> None:
+        plans = self.population.plans(updates)
+        alive = self.population.alive.copy()
+        self.dataset.request(plans)
+        with context.timer("sample"):
+            (samples,) = self.loader  # to its end: Accelerate counts open loaders
+        with context.timer("update"):
+            learned = self.population.learn(samples, plans)
+        for agent in np.flatnonzero(alive & ~self.population.alive):
+            warn_dead(int(agent), "its loss is no longer finite")
+        with context.timer("sample"):
+            for group, (plan, errors) in enumerate(zip(plans, learned.td_errors, strict=True)):
+                self.sampler.update_priorities(group, errors, self.population.alive[plan.agents])
+        context.agent_updates = context.agent_updates + updates
+        context.loss = np.where(updates > 0, learned.loss, context.loss)
+
+    def _updates_at_once(self) -> int:
+        width = int(self.population.hyperparameter("batch_size").max())
+        each = self.population.size * width * self.buffer.item_bytes
+        return max(1, math.floor(MOST_BYTES / each))
+
+
+class AnnealBeta:
+    """Importance weights correct more and more of the bias as training goes on."""
+
+    def __init__(self, sampler: Sampler, config: ReplayConfig, env_steps: int) -> None:
+        self.sampler, self.env_steps = sampler, env_steps
+        self.start, self.end = config.beta_start, config.beta_end
+
+    def __call__(self, context: Context) -> None:
+        """Set the exponent for this iteration's batches."""
+        progress = min(context.env_steps / self.env_steps, 1.0)
+        self.sampler.beta = linear_beta(self.start, self.end, progress)
+
+
+def warn_dead(agent: int, reason: str) -> None:
+    """Say once that an agent is out; the others go on."""
+    warnings.warn(f"agent {agent} is dead: {reason}; its fitness is -inf", stacklevel=2)

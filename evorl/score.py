@@ -1,0 +1,124 @@
+"""How good an agent is: its returns on episodes that nothing saw before, with their uncertainty."""
+
+import platform
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import stats
+
+import evorl
+from evorl.agent_file import SavedAgent
+from evorl.algorithms.dqn import DQN
+from evorl.config import RunConfig
+from evorl.console import Console
+from evorl.envs import EnvSpec, make_episodes
+from evorl.group import newborn
+from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import play
+from evorl.population import Population
+from evorl.seeding import generator, held_out
+
+RESAMPLES = 10_000
+
+Floats = npt.NDArray[np.float64]
+Statistic = Callable[..., Any]
+
+
+class Estimate(NamedTuple):
+    """A figure and its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Score(NamedTuple):
+    """Returns of held-out episodes, summed up."""
+
+    mean: Estimate
+    iqm: Estimate  # mean of the middle half: outliers on either side don't move it
+    episodes: int
+    steps: int  # environment steps that it took
+
+
+def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console: Console) -> Score:
+    """Play the agent on seeds that training and selection never used."""
+    count = config.evaluation.final_episodes
+    population = Population([agent.genome], agent.problem, DQN())
+    population.rebuild([agent.genome], [newborn(agent.parameters)])
+    episodes = make_episodes(spec, count)
+    console.start(count, "scoring", "episode")
+    try:
+        seeds = held_out(config.seed, count)
+        played = play(population, episodes, seeds, config.evaluation.max_steps, console.advance)
+    finally:
+        episodes.close()
+        console.close()
+    return estimate(played.returns[0], generator(config.seed, "bootstrap"), played.steps)
+
+
+def estimate(returns: Floats, random: np.random.Generator, steps: int = 0) -> Score:
+    """Mean and interquartile mean of episode returns [E], with their intervals."""
+    return Score(
+        mean=_interval(returns, random, np.mean),
+        iqm=_interval(returns, random, interquartile_mean),
+        episodes=len(returns),
+        steps=steps,
+    )
+
+
+def interquartile_mean(returns: Floats, axis: int = -1) -> Floats:
+    """The mean without the lowest and the highest quarter."""
+    trimmed: Floats = stats.trim_mean(returns, 0.25, axis=axis)
+    return trimmed
+
+
+def _interval(returns: Floats, random: np.random.Generator, statistic: Statistic) -> Estimate:
+    # percentile, not BCa: when all episodes are alike (CartPole's 500), BCa divides by zero
+    found = stats.bootstrap(
+        (returns,),
+        statistic,
+        n_resamples=RESAMPLES,
+        batch=1000,
+        vectorized=True,
+        method="percentile",
+        rng=random,
+    ).confidence_interval
+    return Estimate(float(statistic(returns)), float(found.low), float(found.high))
+
+
+def summary(
+    config: RunConfig, context: Context, best: SavedAgent, score: Score, seconds: float
+) -> dict[str, Any]:
+    """What summary.json says of a finished run; every environment step is counted."""
+    return {
+        "name": config.name,
+        "env": config.env.id,
+        "seed": config.seed,
+        "score": {
+            "mean": score.mean._asdict(),
+            "iqm": score.iqm._asdict(),
+            "episodes": score.episodes,
+        },
+        "best": {
+            **best.facts,
+            "architecture": best.genome.architecture.__dict__,
+            "hyperparameters": dict(best.genome.hyperparameters),
+        },
+        "env_steps": context.env_steps,
+        "evaluation_steps": context.evaluation_steps,
+        "final_steps": score.steps,
+        "updates": context.updates,
+        "seconds": round(seconds, 3),
+        "steps_per_second": round(context.env_steps / seconds, 1),
+        "versions": {
+            "evorl": evorl.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "gymnasium": gymnasium.__version__,
+        },
+    }
