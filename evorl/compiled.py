@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import warnings
 from typing import Literal
 
@@ -28,8 +29,8 @@ def wants_compiling(setting: Compile, updates: int) -> bool:
 
 def has_compiler() -> bool:
     """Is there a C++ compiler that torch.compile could call?"""
-    names = [os.environ.get("CXX", ""), "g++", "clang++"]
-    return any(name and shutil.which(name) for name in names)
+    usual = "clang++" if sys.platform == "darwin" else "g++"
+    return shutil.which(os.environ.get("CXX", usual)) is not None
 
 
 class CompiledUpdates:

@@ -1,7 +1,5 @@
 """From a configuration to the parts of a run; each part can also be made by hand, without one."""
 
-import torch
-
 from evorl.algorithms.dqn import DQN
 from evorl.compiled import wants_compiling
 from evorl.config import NetworkConfig, RunConfig
@@ -12,8 +10,6 @@ from evorl.networks.layout import Problem, shapes
 from evorl.population import Population
 from evorl.replay import PrioritisedSampler, ReplayBuffer, Sampler, UniformSampler
 from evorl.seeding import generator
-
-DTYPES = {"float32": torch.float32, "uint8": torch.uint8, "int8": torch.int8, "int64": torch.int64}
 
 
 def env_spec(config: RunConfig) -> EnvSpec:
@@ -68,7 +64,7 @@ def make_replay(
     buffer = ReplayBuffer(
         replay.capacity,
         observation.shape,
-        DTYPES[observation.dtype.name],
+        observation.dtype,
         config.algorithm.n_step,
         num_replays=agents if replay.share == "agent" else 1,
         device=device,

@@ -19,6 +19,7 @@ from evorl.pipeline.track import Track
 from evorl.population import Population
 from evorl.run_directory import RunDirectory
 from evorl.score import Score, held_out_score, summary
+from evorl.threads import set_threads
 
 
 class Result(NamedTuple):
@@ -40,6 +41,7 @@ def train(config: RunConfig, console: Console | None = None) -> Result:
         buffer, sampler = make_replay(config, env.observation)
         episodes = make_episodes(spec, config.population.size * config.evaluation.episodes)
         stack.callback(episodes.close)
+        set_threads(population)
         directory = _open_directory(config, spec)
         _introduce(config, env, population, directory, console)
 

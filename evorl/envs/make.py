@@ -156,6 +156,11 @@ def _wrapper_class(name: str, where: str) -> Any:
         raise ConfigError(
             f"{where}: Autoreset hides where episodes end; leave it out, evorl resets them"
         )
+    if name in ("NormalizeObservation", "NormalizeReward"):
+        raise ConfigError(
+            f"{where}: {name} keeps statistics per environment, which evaluation would not share;"
+            " leave it out, and scale inside the environment"
+        )
     names = [other for other in gymnasium.wrappers.__all__ if other[0].isupper()]
     if name not in names:
         advice = did_you_mean(name, names) or "see gymnasium.farama.org/api/wrappers"

@@ -10,13 +10,16 @@ incoming and outgoing weights are zero outputs f(0) = 0 and gets a zero gradient
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from evorl.genome import Activation, Architecture
+
+# Segments start at multiples of so many numbers: matrix kernels give other last bits at another
+# alignment, and an agent must not depend on which row it is in.
+ALIGNED = 16
 
 Weights = dict[str, Tensor]  # segment name → [P, *segment shape]
 Parameters = dict[str, Tensor]  # segment name → one agent's own weights, without padding
@@ -109,20 +112,27 @@ class Layout:
             strides=signature.strides,
         )
         self.shapes = shapes(problem, widest)
-        self.sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
-
-    @cached_property
-    def length(self) -> int:
-        """The length D of a row."""
-        return sum(self.sizes.values())
+        sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
+        self.fill = {name: -size % ALIGNED for name, size in sizes.items()}  # zeros behind it
+        self._parts = [size + self.fill[name] for name, size in sizes.items()]
+        self.length = sum(self._parts)  # D
 
     def views(self, theta: Tensor) -> Weights:
         """The matrix [P, D] as named views; writing to one writes to the matrix."""
-        parts = torch.split(theta, list(self.sizes.values()), dim=1)
+        parts = torch.split(theta, self._parts, dim=1)
         return {
-            name: part.view(theta.shape[0], *shape)
+            name: part[:, : math.prod(shape)].view(theta.shape[0], *shape)
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
+
+    def join(self, segments: Weights) -> Tensor:
+        """Named segments [P, *shape] as a matrix [P, D]."""
+        parts = []
+        for name, fill in self.fill.items():
+            parts.append(segments[name].flatten(1))
+            if fill:
+                parts.append(parts[-1].new_zeros(len(parts[-1]), fill))
+        return torch.cat(parts, 1)
 
     def pack(self, parameters: Parameters) -> Tensor:
         """One agent's own weights as a zero-padded row [D]."""

@@ -57,7 +57,7 @@ class Network:
         if self.cnn is not None:
             features = torch.bmm(delta, weights["hidden0.weight"].mT)
             found |= self.cnn.backward(weights, saved.convolutions, features)
-        return torch.cat([found[name].flatten(1) for name in self.layout.shapes], 1)
+        return self.layout.join(found)
 
     def _encode(self, obs: Tensor, dtype: torch.dtype) -> Tensor:
         problem = self.layout.problem

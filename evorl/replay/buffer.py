@@ -4,10 +4,13 @@ R replays (one shared by all agents, or one for each), C capacity of one replay,
 call, n steps of a window. Item c of replay r lies in flat slot r*C + c.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from evorl.replay.rows import RowLayout
 from evorl.replay.transitions import BoolArray, IntArray, Items, Transitions
 
 
@@ -18,7 +21,7 @@ class ReplayBuffer:
         self,
         capacity: int,
         obs_shape: tuple[int, ...],
-        obs_dtype: torch.dtype,
+        obs_dtype: torch.dtype | np.dtype[Any],
         n_step: int,
         num_replays: int = 1,
         reward_dtype: torch.dtype = torch.float32,
@@ -28,22 +31,22 @@ class ReplayBuffer:
             raise ValueError(
                 f"a buffer of {num_replays} replays of {capacity} items: both must be at least 1"
             )
+        if isinstance(obs_dtype, np.dtype):
+            obs_dtype = torch.from_numpy(np.empty(0, obs_dtype)).dtype
         self.capacity = capacity
         self.num_replays = num_replays
         self.device = torch.device(device)
-        slots = num_replays * capacity
-
-        def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-            # Zeros, not empty: a slot never written stays finite. Untouched pages cost nothing.
-            return torch.zeros((slots, *shape), dtype=dtype, device=self.device)
-
-        self._store = Items(
-            obs=zeros(obs_shape, obs_dtype),
-            action=zeros((), torch.int64),
-            rewards=zeros((n_step,), reward_dtype),
-            next_obs=zeros(obs_shape, obs_dtype),
-            bootstrap=zeros((), torch.uint8),
+        self._layout = RowLayout(
+            {
+                "obs": (obs_shape, obs_dtype),
+                "action": ((), torch.int64),
+                "rewards": ((n_step,), reward_dtype),
+                "next_obs": (obs_shape, obs_dtype),
+                "bootstrap": ((), torch.uint8),
+            }
         )
+        self._rows = self._layout.empty(num_replays * capacity, self.device)
+        self._store = self._layout.fields(self._rows)
         self._position = np.zeros(num_replays, np.int64)  # where the next item goes
         self._size = np.zeros(num_replays, np.int64)
 
@@ -60,7 +63,7 @@ class ReplayBuffer:
     @property
     def item_bytes(self) -> int:
         """The size of one stored item."""
-        return sum(field[0].nbytes for field in self._store)
+        return self._rows[0].nbytes
 
     def add(self, transitions: Transitions, replay_index: IntArray | None = None) -> IntArray:
         """Stores `transitions` in order, item k in replay `replay_index[k]`; gives the slots.
@@ -92,7 +95,7 @@ class ReplayBuffer:
 
     def gather(self, slots: Tensor) -> Items:
         """The items in flat `slots`."""
-        return Items(*(torch.index_select(stored, 0, slots) for stored in self._store))
+        return self._layout.fields(torch.index_select(self._rows, 0, slots))
 
     def state_dict(self) -> dict[str, Tensor]:
         """What is held, and where the rings stand; slots never written are left out.

@@ -1,0 +1,87 @@
+"""Four DQN agents learn CartPole together, with the training loop in your own hands.
+
+    python demos/demo_online.py
+
+No YAML and no trainer: only evorl's parts. The agents differ in learning rate and in architecture,
+share one replay, and are updated as one tensor program. Takes about half a minute.
+"""
+
+import numpy as np
+import torch
+from tqdm import trange
+
+from evorl.algorithms.dqn import DQN, epsilon
+from evorl.config import Hyperparameters
+from evorl.envs import EnvSpec, make_episodes, make_vector_env
+from evorl.exploration import Exploration
+from evorl.genome import Architecture, Genome
+from evorl.parts import make_problem
+from evorl.pipeline.evaluate import play
+from evorl.population import Population
+from evorl.replay import NStep, ReplayBuffer, UniformSampler
+from evorl.replay.dataset import ReplayDataset, replay_loader
+from evorl.seeding import generator, held_out
+
+SEED, ENVS, BATCH, EPISODES = 1, 8, 64, 20
+LEARNING_RATES = (3e-4, 1e-3, 1e-3, 3e-3)
+HIDDEN = ((64, 64), (64, 64), (128,), (64, 64, 64))
+
+
+def main(rounds: int = 5000, warm_up: int = 100, updates: int = 2) -> np.ndarray:
+    """Train for so many steps of every environment; held-out returns [agent, episode]."""
+    torch.set_num_threads(1)  # networks this small lose more by waiting for each other
+    agents = len(HIDDEN)
+    spec = EnvSpec("CartPole-v1", backend="sync")
+    env = make_vector_env(spec, agents, ENVS)
+    genomes = [
+        Genome(i, Architecture(HIDDEN[i]), Hyperparameters(lr=lr, batch_size=BATCH).model_dump())
+        for i, lr in enumerate(LEARNING_RATES)
+    ]
+    population = Population(
+        genomes, make_problem(env.observation, env.num_actions), DQN(), seed=SEED
+    )
+
+    observation = env.observation
+    windows = NStep(agents * ENVS, 1, observation.shape, observation.dtype)
+    buffer = ReplayBuffer(50_000, observation.shape, observation.dtype, n_step=1)
+    sampler = UniformSampler(buffer, [generator(SEED, "sample", i) for i in range(agents)])
+    dataset = ReplayDataset(sampler)
+    loader = replay_loader(dataset, "cpu")
+    exploration = Exploration(ENVS, env.num_actions)
+    exploration.reseed([generator(SEED, "explore", i) for i in range(agents)])
+
+    obs = env.reset(range(agents * ENVS))
+    for step in trange(rounds, unit="round", disable=None):
+        # act: every agent in each of its environments
+        rate = epsilon(np.full(agents, step), start=1.0, end=0.05, duration=rounds / 4)
+        explore, random = exploration.draw(rate)
+        grid = obs.reshape(agents, ENVS, *observation.shape)
+        actions = population.act(grid, explore, random).reshape(-1)
+
+        # step and store: next_obs is the true last observation where an episode ended
+        new = env.step(actions)
+        transitions = windows.push(
+            obs, actions, new.reward, new.next_obs, new.terminated, new.truncated, new.valid
+        )
+        sampler.inserted(buffer.add(transitions))
+        obs = new.obs
+
+        # learn: all batches of all agents and updates in one gather
+        if step >= warm_up:
+            plans = population.plans(np.full(agents, updates))
+            dataset.request(plans)
+            for samples in loader:
+                population.learn(samples, plans)
+    env.close()
+
+    episodes = make_episodes(spec, agents * EPISODES)
+    returns = play(population, episodes, held_out(SEED, EPISODES), max_steps=500).returns
+    episodes.close()
+    for genome, own in zip(population.genomes, returns, strict=True):
+        hidden, lr = genome.architecture.hidden, genome.hyperparameters["lr"]
+        print(f"agent {genome.id}: hidden {hidden!s:14} lr {lr:.0e}  mean return {own.mean():6.1f}")
+    return returns
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""How many threads PyTorch is to use."""
+
+import os
+
+import torch
+
+from evorl.population import Population
+
+WIDE = 256  # padded units of a layer from which one matrix product is worth sharing out
+
+
+def set_threads(population: Population) -> int:
+    """One thread for small networks, where waiting for the others costs more than they bring.
+
+    An environment variable OMP_NUM_THREADS is left in charge.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(suitable_threads(population, _cores()))
+    return torch.get_num_threads()
+
+
+def suitable_threads(population: Population, cores: int) -> int:
+    """All cores for images and wide layers, one for the rest."""
+    widest = max(group.layout.signature.width for group in population.groups)
+    return cores if population.problem.image is not None or widest >= WIDE else 1
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

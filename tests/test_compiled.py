@@ -1,0 +1,139 @@
+"""The compiled update: the same as the eager one, alive through changing groups, and replaceable."""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from reference import random_samples
+from test_population import MIXED, NINE, PARTS, PROBLEM, assert_padding_zero, trained
+
+from evorl.algorithms.dqn import DQN
+from evorl.compiled import WORTH_UPDATES, has_compiler, wants_compiling
+from evorl.population import Population
+
+torch.set_num_threads(1)
+
+
+def test_auto_compiles_long_runs_where_there_is_a_compiler(monkeypatch):
+    assert wants_compiling("auto", WORTH_UPDATES) == has_compiler()
+    assert not wants_compiling("auto", WORTH_UPDATES - 1)
+    assert wants_compiling(True, 1)
+    assert not wants_compiling(False, WORTH_UPDATES)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert not wants_compiling("auto", WORTH_UPDATES)
+
+
+needs_compiler = pytest.mark.skipif(not has_compiler(), reason="torch.compile needs g++")
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-9)], ids=["f32", "f64"]
+)
+def test_compiled_equals_eager(dtype, tolerance):
+    genomes = MIXED[3:5]  # one group with LayerNorm, dueling, a gate and absent layers
+    updates = np.array([7, 10])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="torch.compile failed")
+        compiled = trained(genomes, 1, updates, dtype=dtype, compiled=True)
+    eager = Population(genomes, PROBLEM, DQN(), dtype=dtype)
+    plans = compiled.plans(updates)  # its batches are wider: the data lie elsewhere
+    eager.learn(random_samples(plans, PROBLEM, np.random.default_rng(0), dtype=dtype), plans)
+    for i in range(len(genomes)):
+        a, b = compiled.state(i), eager.state(i)
+        for part in PARTS:
+            for name, value in getattr(a, part).items():
+                torch.testing.assert_close(
+                    value, getattr(b, part)[name], rtol=0, atol=tolerance, msg=f"{i} {part} {name}"
+                )
+    assert_padding_zero(compiled)
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_group_sizes_share_compiled_graphs():
+    """2, 3 and 5 agents, other genomes each time: two graphs at most."""
+    population = Population(NINE[:2], PROBLEM, DQN(), compiled=True)
+    torch._dynamo.utils.counters.clear()
+    random = np.random.default_rng(0)
+    for size in (2, 3, 5):
+        genomes = NINE[:size]
+        fresh = Population(genomes, PROBLEM, DQN())
+        population.rebuild(genomes, [fresh.state(i) for i in range(size)])
+        plans = population.plans(np.full(size, 3))
+        population.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
+        assert population.alive.all()
+    assert not population.compiled.failed
+    assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+
+
+def test_when_compiling_fails_the_update_goes_on_eagerly(monkeypatch):
+    calls = []
+
+    def failing(*args, **kwargs):
+        def call(*_):
+            calls.append(1)
+            raise RuntimeError("no compiler\nand a long story")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", failing)
+    sizes = np.full(len(MIXED), 4)
+    with pytest.warns(UserWarning, match=r"going on without it: no compiler$") as caught:
+        compiled = trained(MIXED, 2, sizes, compiled=True)
+    assert len(caught) == len(calls) == 1
+    eager = Population(MIXED, PROBLEM, DQN())
+    random = np.random.default_rng(0)
+    for _ in range(2):
+        plans = compiled.plans(sizes)
+        eager.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
+    for i in range(len(MIXED)):
+        for name, value in compiled.state(i).online.items():
+            assert torch.equal(value, eager.state(i).online[name])
+
+
+FALLBACK = """
+import warnings
+from test_population import MIXED, np, torch, trained
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    population = trained(MIXED[:3], 2, np.full(3, 4), compiled=True)
+found = [w for w in caught if "torch.compile failed" in str(w.message)]
+assert len(found) == 1, [str(w.message) for w in caught]
+assert population.compiled.failed and population.alive.all()
+torch.save([population.state(i).online for i in range(3)], "online.pt")
+"""
+
+
+@pytest.mark.slow
+def test_without_a_compiler_there_is_one_warning(tmp_path):
+    environment = os.environ | {
+        "CXX": str(tmp_path / "no-such-compiler"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", FALLBACK],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = torch.load(tmp_path / "online.pt")
+    eager = Population(MIXED[:3], PROBLEM, DQN())
+    compiled_plans = Population(MIXED[:3], PROBLEM, DQN(), compiled=True)
+    random = np.random.default_rng(0)
+    for _ in range(2):
+        plans = compiled_plans.plans(np.full(3, 4))
+        eager.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
+    for i in range(3):
+        for name, value in found[i].items():
+            assert torch.equal(value, eager.state(i).online[name])

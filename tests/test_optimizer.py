@@ -1,0 +1,138 @@
+"""The optimizer's arithmetic against torch.optim.Adam and clip_grad_norm_."""
+
+import numpy as np
+import pytest
+import torch
+
+from evorl.optimizer import Coefficients, adam_, clip_, coefficients
+
+torch.set_num_threads(1)
+
+HP = {
+    "lr": np.array([1e-3, 0.1, 3e-4, 1e-2]),
+    "tau": np.array([0.01, 1.0, 0.5, 0.005]),
+    "target_period": np.array([1.0, 2.0, 5.0, 1000.0]),
+    "max_grad_norm": np.array([0.0, 0.5, 10.0, 1e-3]),
+}
+SIZE, LENGTH = 4, 11
+
+
+def round_of(steps, updates, periodic=False, dtype=torch.float64):
+    rows = coefficients(np.array(steps), np.array(updates), HP, periodic)
+    assert tuple(rows) == Coefficients._fields
+    for u in range(max(updates)):
+        yield Coefficients(*(torch.from_numpy(value[u]).to(dtype) for value in rows.values()))
+
+
+def matrices(dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(SIZE, LENGTH, generator=generator, dtype=dtype)
+
+
+def test_adam_is_torch_adam_over_uneven_rounds():
+    theta = matrices()
+    m, v = torch.zeros(2, SIZE, LENGTH, dtype=torch.float64)
+    own = [torch.nn.Parameter(row.clone()) for row in theta]
+    alone = [torch.optim.Adam([p], lr=lr) for p, lr in zip(own, HP["lr"], strict=True)]
+    generator = torch.Generator().manual_seed(1)
+    steps = np.zeros(SIZE, dtype=np.int64)
+    for number in range(40):
+        updates = np.array([3, 1, 0, 2]) if number % 2 else np.array([0, 4, 1, 2])
+        for u, c in enumerate(round_of(steps, updates)):
+            gradient = torch.randn(SIZE, LENGTH, generator=generator, dtype=torch.float64)
+            gradient *= 10.0 ** torch.arange(-6, LENGTH - 6)  # some far below Adam's eps
+            gradient[updates <= u] = 0  # as it is in a real round
+            for i in np.flatnonzero(updates > u):
+                own[i].grad = gradient[i].clone()
+                alone[i].step()
+            adam_(theta, m, v, gradient, c)
+        steps += updates
+    for i, (p, optimizer) in enumerate(zip(own, alone, strict=True)):
+        state = optimizer.state[p]
+        assert state["step"] == steps[i]
+        torch.testing.assert_close(theta[i], p.data, rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(m[i], state["exp_avg"], rtol=1e-12, atol=0)
+        torch.testing.assert_close(v[i], state["exp_avg_sq"], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("step", [1, 2, 10, 1000, 100_000, 10_000_000])
+def test_bias_correction_at_any_step(step):
+    (c,) = round_of([step - 1] * SIZE, [1] * SIZE)
+    correction = np.sqrt(1 - 0.999**step)
+    expected = -HP["lr"] * correction / (1 - 0.9**step)
+    np.testing.assert_allclose(c.rate.squeeze(1), expected, rtol=1e-14)
+    np.testing.assert_allclose(c.eps.squeeze(1), np.full(SIZE, 1e-8 * correction), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("gradient_scale", [0.0, 1.0, 1e6])
+def test_agents_not_due_keep_every_bit(periodic, dtype, gradient_scale):
+    theta, target, m = matrices(dtype), matrices(dtype) + 1, matrices(dtype) * 3
+    v = matrices(dtype) ** 2
+    before = [tensor.clone() for tensor in (theta, target, m, v)]
+    gradient = matrices(dtype) * gradient_scale
+    for c in round_of([4, 9, 0, 99], [0, 6, 0, 3], periodic, dtype):
+        adam_(theta, m, v, clip_(gradient.clone(), c.clip), c)
+        target.lerp_(theta, c.tau)
+    for old, new in zip(before, (theta, target, m, v), strict=True):
+        assert torch.equal(old[[0, 2]], new[[0, 2]])
+    assert not (theta[1] == before[0][1]).any()
+    # agent 3 stopped after its third update
+    again = [tensor[3:].clone() for tensor in before]
+    rows = {name: values[3:] for name, values in HP.items()}
+    short = coefficients(np.array([99]), np.array([3]), rows, periodic)
+    for u in range(3):
+        c = Coefficients(*(torch.from_numpy(value[u]).to(dtype) for value in short.values()))
+        adam_(again[0], again[2], again[3], clip_(gradient[3:].clone(), c.clip), c)
+    assert torch.equal(again[0], theta[3:])
+
+
+def test_periodic_targets_are_copied_when_they_are_due():
+    found = np.array(
+        [c.tau.squeeze(1).numpy() for c in round_of([0, 3, 3, 998], [6, 6, 2, 6], True)]
+    )
+    assert found.T.tolist() == [
+        [1, 1, 1, 1, 1, 1],  # every update
+        [1, 0, 1, 0, 1, 0],  # at updates 4, 6, 8
+        [0, 1, 0, 0, 0, 0],  # at 5, and then it is no longer due
+        [0, 1, 0, 0, 0, 0],  # at 1000
+    ]
+
+
+def test_soft_targets_move_when_the_agent_is_due():
+    found = np.array([c.tau.squeeze(1).numpy() for c in round_of([0, 3, 3, 9], [1, 2, 0, 2])])
+    assert found.T.tolist() == [[0.01, 0], [1, 1], [0, 0], [0.005, 0.005]]
+
+
+def test_nobody_due_is_a_round_of_nothing():
+    rows = coefficients(np.zeros(4, np.int64), np.zeros(4, np.int64), HP, False)
+    assert all(value.shape == (0, 4, 1) for value in rows.values())
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e-3, 1.0, 1e4])
+def test_clip_is_clip_grad_norm(scale):
+    (c,) = round_of([0] * SIZE, [1] * SIZE)
+    gradient = matrices() * scale
+    expected = gradient.clone()
+    for i, limit in enumerate(HP["max_grad_norm"]):
+        if limit > 0:
+            parameter = torch.nn.Parameter(torch.zeros(LENGTH, dtype=torch.float64))
+            parameter.grad = gradient[i].clone()
+            torch.nn.utils.clip_grad_norm_([parameter], limit)
+            expected[i] = parameter.grad
+    found = clip_(gradient.clone(), c.clip)
+    torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
+    assert torch.equal(found[0], gradient[0])
+
+
+def test_clip_leaves_a_zero_gradient():
+    (c,) = round_of([0] * SIZE, [1] * SIZE)
+    assert not clip_(torch.zeros(SIZE, LENGTH, dtype=torch.float64), c.clip).any()
+
+
+def test_padding_stays_exactly_zero():
+    theta, m, v = torch.zeros(3, SIZE, LENGTH)
+    for c in round_of([0] * SIZE, [50] * SIZE, dtype=torch.float32):
+        adam_(theta, m, v, torch.zeros(SIZE, LENGTH), c)
+    assert not torch.stack((theta, m, v)).any()
