@@ -66,9 +66,8 @@ class CompiledUpdates:
             )
         matrices = (group.theta, group.target, group.m, group.v)
         if group.size > 1:  # the group size comes and goes with evolution; 1 is always special
-            for tensor in (*matrices, *batch, *c):
+            masks = (part for mask in group.live for part in mask)
+            for tensor in (*matrices, *masks, *batch, *c):
                 torch._dynamo.maybe_mark_dynamic(tensor, 0)
-            for tensor in group.live:
-                torch._dynamo.maybe_mark_dynamic(tensor, 1)
         with torch._dynamo.config.patch(recompile_limit=GRAPHS, accumulated_recompile_limit=GRAPHS):
             return self._functions[key](*matrices, group.live, batch, c)

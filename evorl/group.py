@@ -13,8 +13,9 @@ from torch import Tensor
 
 from evorl.algorithms.base import Algorithm, Batch
 from evorl.genome import HYPERPARAMETERS, Genome
+from evorl.networks.arranged import arrange
 from evorl.networks.layout import Layout, Parameters
-from evorl.networks.live import Live, blended_layers, live_parts
+from evorl.networks.live import Live, blended_layers, live_parts, needed_rows
 from evorl.networks.network import Network
 from evorl.optimizer import Coefficients, adam_, clip_
 
@@ -38,7 +39,12 @@ def newborn(parameters: Parameters) -> AgentState:
 
 
 class Group:
-    """Rows of weights, target weights and Adam moments for agents of one signature."""
+    """Rows of weights, target weights and Adam moments for agents of one signature.
+
+    The agents come sorted by depth, deepest first: a layer is computed for the first rows only.
+    With `whole_layers` it is computed for all, and masked where an agent lacks it: more arithmetic,
+    but a program that does not depend on who is how deep.
+    """
 
     def __init__(
         self,
@@ -46,23 +52,26 @@ class Group:
         genomes: Sequence[Genome],
         states: Sequence[AgentState],
         *,
-        always_blend: bool = False,
+        whole_layers: bool = False,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
         self.layout, self.genomes = layout, list(genomes)
         architectures = [genome.architecture for genome in genomes]
-        blended = blended_layers(architectures, layout.depth)
-        if always_blend:  # a compiled update must not depend on who lives in the group
+        rows = needed_rows(architectures, layout.depth)
+        blended = blended_layers(architectures, rows)
+        if whole_layers:
+            rows = (len(genomes),) * layout.depth
             blended = tuple(k > 0 for k in range(layout.depth))
         self.network = Network(layout, blended, torch.device(device).type)
         self.theta, self.target, self.m, self.v = (
             torch.stack([layout.pack(getattr(state, part)) for state in states]).to(device, dtype)
             for part in ("online", "target", "m", "v")
         )
-        self.live = live_parts(architectures, layout.signature.width, layout.depth, dtype, device)
-        self.online_views = layout.views(self.theta)
-        self.target_views = layout.views(self.target)
+        self.live = live_parts(architectures, layout.signature.width, rows, dtype, device)
+        self._gradient, self._scratch = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
+        self._online = arrange(layout.views(self.theta), self.live)
+        self._target = arrange(layout.views(self.target), self.live)
         self.steps = np.array([state.steps for state in states], dtype=np.int64)
         self.hp: dict[str, npt.NDArray[np.float64]] = {
             name: np.array([genome.hyperparameters[name] for genome in genomes], dtype=np.float64)
@@ -76,7 +85,7 @@ class Group:
 
     def values(self, obs: Tensor) -> Tensor:
         """Q values [P, A, N] of observations [P, N, ...]."""
-        return self.network.forward(self.online_views, self.live, obs)[0]
+        return self.network.forward(self._online, obs)[0]
 
     def state(self, i: int) -> AgentState:
         """Agent i of the group, without padding."""
@@ -87,13 +96,10 @@ class Group:
 
     def update(self, algorithm: Algorithm, batch: Batch, c: Coefficients) -> Tensor:
         """Move every row by one update, in place; temporal-difference errors [P, B]."""
-        signal = algorithm.signal(
-            self.network, self.online_views, self.target_views, self.live, batch
-        )
-        gradient = self.network.backward(
-            self.online_views, self.live, signal.saved, signal.gradient
-        )
-        _step(self.theta, self.target, self.m, self.v, gradient, c)
+        signal = algorithm.signal(self.network, self._online, self._target, batch)
+        found = self.network.backward(self._online, signal.saved, signal.gradient)
+        gradient = self.layout.join(found, out=self._gradient)
+        _step(self.theta, self.target, self.m, self.v, gradient, c, self._scratch)
         return signal.td_error
 
 
@@ -109,17 +115,24 @@ def functional_update(network: Network, algorithm: Algorithm) -> UpdateFunction:
         batch: Batch,
         c: Coefficients,
     ) -> Tensor:
-        online_views, target_views = network.layout.views(theta), network.layout.views(target)
-        signal = algorithm.signal(network, online_views, target_views, live, batch)
-        gradient = network.backward(online_views, live, signal.saved, signal.gradient)
-        _step(theta, target, m, v, gradient, c)
+        layout = network.layout
+        online, old = (arrange(layout.views(matrix), live) for matrix in (theta, target))
+        signal = algorithm.signal(network, online, old, batch)
+        gradient = layout.join(network.backward(online, signal.saved, signal.gradient))
+        _step(theta, target, m, v, gradient, c, torch.empty_like(gradient))
         return signal.td_error
 
     return update
 
 
 def _step(
-    theta: Tensor, target: Tensor, m: Tensor, v: Tensor, gradient: Tensor, c: Coefficients
+    theta: Tensor,
+    target: Tensor,
+    m: Tensor,
+    v: Tensor,
+    gradient: Tensor,
+    c: Coefficients,
+    scratch: Tensor,
 ) -> None:
-    adam_(theta, m, v, clip_(gradient, c.clip), c)
+    adam_(theta, m, v, clip_(gradient, c.clip), c, scratch)
     target.lerp_(theta, c.tau)

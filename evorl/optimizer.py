@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # as torch.optim.Adam
+TINY = 1e-37  # its root is nothing beside EPS
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,7 +25,7 @@ class Coefficients(NamedTuple):
 
     first: Tensor  # how far the first moment moves to the gradient
     second: Tensor  # how far the second moment moves to the squared gradient
-    rate: Tensor  # minus the bias-corrected learning rate
+    slowness: Tensor  # minus 1 / the bias-corrected learning rate; infinite if not due
     eps: Tensor
     tau: Tensor  # how far the target network moves to the new weights
     clip: Tensor  # largest gradient norm
@@ -47,7 +48,7 @@ def coefficients(
     found = {
         "first": (1 - BETA1) * due,
         "second": (1 - BETA2) * due,
-        "rate": -hp["lr"] * root / (1 - BETA1**step) * due,
+        "slowness": np.where(due > 0, -(1 - BETA1**step) / (hp["lr"] * root), -np.inf),
         "eps": EPS * root,
         "tau": tau * due,
         "clip": clip + 0 * due,
@@ -61,8 +62,15 @@ def clip_(gradient: Tensor, limit: Tensor) -> Tensor:
     return gradient.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
 
 
-def adam_(theta: Tensor, m: Tensor, v: Tensor, gradient: Tensor, c: Coefficients) -> None:
-    """Move weights and moments [P, D] by one Adam step, in place."""
+def adam_(
+    theta: Tensor, m: Tensor, v: Tensor, gradient: Tensor, c: Coefficients, scratch: Tensor
+) -> None:
+    """Move weights and moments [P, D] by one Adam step, in place; overwrites gradient and scratch.
+
+    No temporary matrix is made: fresh memory costs as much as the arithmetic.
+    """
     m.lerp_(gradient, c.first)
-    v.lerp_(gradient * gradient, c.second)
-    theta.addcdiv_(m * c.rate, v.sqrt().add_(c.eps))
+    v.lerp_(gradient.square_(), c.second)
+    # The square root of a zero takes six times as long as another's, and padding is all zeros.
+    root = torch.clamp_min(v, TINY, out=scratch).sqrt_()
+    theta.addcdiv_(m, root.add_(c.eps).mul_(c.slowness))

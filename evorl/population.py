@@ -15,6 +15,7 @@ from evorl.algorithms.base import Algorithm, Batch
 from evorl.compiled import CompiledUpdates
 from evorl.genome import Genome
 from evorl.group import AgentState, Group, newborn
+from evorl.memory import keep_freed_memory
 from evorl.networks.initial import fresh_parameters
 from evorl.networks.layout import Layout, Problem, Signature, signature
 from evorl.optimizer import Coefficients, coefficients
@@ -47,11 +48,13 @@ class Population:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
+        keep_freed_memory()
         self.problem, self.algorithm = problem, algorithm
         self.periodic_target = periodic_target
         self.dtype, self.device = dtype, torch.device(device)
         self.compiled = CompiledUpdates(algorithm) if compiled else None
         self._depths: dict[Signature, int] = {}
+        self._mixed: set[Signature] = set()
         born = [fresh_parameters(problem, genome, seed) for genome in genomes]
         self.rebuild(genomes, [newborn(parameters) for parameters in born])
 
@@ -63,16 +66,20 @@ class Population:
             members.setdefault(signature(genome.architecture), []).append(i)
         self.groups: list[Group] = []
         self.members: list[Ints] = []  # for each group the numbers of its agents
-        for sign, numbers in members.items():
+        for sign, unsorted in members.items():
+            numbers = sorted(unsorted, key=lambda i: -self.genomes[i].architecture.depth)
             own = [self.genomes[i] for i in numbers]
             # A layout never gets shallower within a run: fewer programs to compile.
             depth = max([g.architecture.depth for g in own] + [self._depths.get(sign, 1)])
             self._depths[sign] = depth
+            if any(g.architecture.depth < depth or any(g.architecture.gated) for g in own):
+                self._mixed.add(sign)
             group = Group(
                 Layout(self.problem, sign, depth),
                 own,
                 [states[i] for i in numbers],
-                always_blend=self.compiled is not None,
+                # compiled, there are two programs: all alike, or anything goes
+                whole_layers=self.compiled is not None and sign in self._mixed,
                 dtype=self.dtype,
                 device=self.device,
             )
@@ -103,7 +110,7 @@ class Population:
     ) -> Ints:
         """Actions [P, N] for observations [P, N, ...]: greedy, or `random` where `explore`."""
         batch = torch.from_numpy(obs).to(self.device)
-        if len(self.groups) == 1:
+        if len(self.groups) == 1 and (self.members[0][:-1] < self.members[0][1:]).all():
             return self.algorithm.act(self.groups[0].values(batch), explore, random)
         actions = np.empty(explore.shape, dtype=np.int64)
         for numbers, group in zip(self.members, self.groups, strict=True):

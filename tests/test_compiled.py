@@ -1,4 +1,4 @@
-"""The compiled update: the same as the eager one, alive through changing groups, and replaceable."""
+"""The compiled update: equal to the eager one, alive through changing groups, replaceable."""
 
 import os
 import subprocess

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from evorl.networks.layout import Weights
-from evorl.networks.live import Live
+from evorl.networks.arranged import Arranged
 from evorl.networks.network import Network, Saved
 
 
@@ -39,9 +38,7 @@ class Signal(NamedTuple):
 class Algorithm(Protocol):
     """A learning rule and a policy for a whole group of agents."""
 
-    def signal(
-        self, network: Network, online: Weights, target: Weights, live: Live, batch: Batch
-    ) -> Signal:
+    def signal(self, network: Network, online: Arranged, target: Arranged, batch: Batch) -> Signal:
         """How the outputs should change, for one update."""
         ...
 

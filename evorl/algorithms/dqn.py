@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms.base import Batch, Signal
-from evorl.networks.layout import Weights
-from evorl.networks.live import Live
+from evorl.networks.arranged import Arranged
 from evorl.networks.network import Network
 
 
@@ -24,18 +23,16 @@ class DQN:
     double: bool = True
     loss_kind: Literal["huber", "mse"] = "huber"
 
-    def signal(
-        self, network: Network, online: Weights, target: Weights, live: Live, batch: Batch
-    ) -> Signal:
+    def signal(self, network: Network, online: Arranged, target: Arranged, batch: Batch) -> Signal:
         """Temporal-difference errors, and the loss's derivative by every Q value."""
-        next_values, _ = network.forward(target, live, batch.next_obs)
+        next_values, _ = network.forward(target, batch.next_obs)
         if self.double:
-            values, chosen, saved = network.forward_two(online, live, batch.obs, batch.next_obs)
+            values, chosen, saved = network.forward_two(online, batch.obs, batch.next_obs)
             # not argmax: over a dimension that isn't the last it is ten times slower than max
             best = chosen.max(1, keepdim=True).indices
             future = next_values.gather(1, best).squeeze(1)
         else:
-            values, saved = network.forward(online, live, batch.obs)
+            values, saved = network.forward(online, batch.obs)
             future = next_values.amax(1)
         goal = torch.addcmul(batch.reward, batch.discount, future)
         action = batch.action.unsqueeze(1)

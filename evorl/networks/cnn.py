@@ -9,6 +9,7 @@ from torch import Tensor
 
 from evorl.networks import convolution
 from evorl.networks.activations import PAIRS
+from evorl.networks.arranged import Arranged
 from evorl.networks.layout import Layout, Weights
 
 
@@ -34,25 +35,26 @@ class StackedCNN:
             way = convolution.choose(shape, height, width, k == 0, device)
             self.layers.append(convolution.ConvLayer(way, stride, needs_input_gradient=k > 0))
 
-    def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, list[ConvSaved]]:
+    def forward(self, weights: Arranged, x: Tensor) -> tuple[Tensor, list[ConvSaved]]:
         """Features [P, B, F] of images [P, B, C, H, W]."""
         saved: list[ConvSaved] = []
         for k, layer in enumerate(self.layers):
-            weight, bias = weights[f"conv{k}.weight"], weights[f"conv{k}.bias"]
-            before = convolution.forward(layer, weight, bias, x)
+            own = weights.convolutions[k]
+            before = convolution.forward(layer, own.weight, own.bias, x)
             after = self.activation.forward(before)
             saved.append(ConvSaved(x, before, after))
             x = after
         return x.flatten(2), saved  # channel by channel, so padding stays at the end
 
-    def backward(self, weights: Weights, saved: list[ConvSaved], gradient: Tensor) -> Weights:
+    def backward(self, weights: Arranged, saved: list[ConvSaved], gradient: Tensor) -> Weights:
         """Gradients of the weights from the gradient [P, B, F] of the features."""
         found: Weights = {}
         delta = gradient.view(saved[-1].after.shape)
         for k in reversed(range(len(self.layers))):
-            layer, own = self.layers[k], saved[k]
-            delta = self.activation.backward(delta, own.before, own.after)
-            got = convolution.backward(layer, weights[f"conv{k}.weight"], own.inputs, delta)
+            layer, kept = self.layers[k], saved[k]
+            delta = self.activation.backward(delta, kept.before, kept.after)
+            weight = weights.convolutions[k].weight
+            got = convolution.backward(layer, weight, kept.inputs, delta)
             found[f"conv{k}.weight"], found[f"conv{k}.bias"] = got.weight, got.bias
             if got.inputs is not None:
                 delta = got.inputs

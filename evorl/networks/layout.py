@@ -125,14 +125,24 @@ class Layout:
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
 
-    def join(self, segments: Weights) -> Tensor:
-        """Named segments [P, *shape] as a matrix [P, D]."""
+    def join(self, segments: Weights, out: Tensor | None = None) -> Tensor:
+        """Named segments as a matrix [P, D], written into `out` if given.
+
+        Where a segment has fewer rows the rest is zero: `out` must be zero there already.
+        """
+        agents = len(segments["head.bias"])
+        if any(len(segment) < agents for segment in segments.values()):
+            if out is None:
+                out = segments["head.bias"].new_zeros(agents, self.length)
+            for name, view in self.views(out).items():
+                view[: len(segments[name])] = segments[name]
+            return out
         parts = []
         for name, fill in self.fill.items():
             parts.append(segments[name].flatten(1))
             if fill:
-                parts.append(parts[-1].new_zeros(len(parts[-1]), fill))
-        return torch.cat(parts, 1)
+                parts.append(parts[-1].new_zeros(agents, fill))
+        return torch.cat(parts, 1) if out is None else torch.cat(parts, 1, out=out)
 
     def pack(self, parameters: Parameters) -> Tensor:
         """One agent's own weights as a zero-padded row [D]."""

@@ -1,6 +1,6 @@
 """Which parts of a layout each agent really has, as tensors.
 
-Legend: P agents, L hidden layers of the layout, W padded width.
+Legend: P agents, R ≤ P rows that a layer computes, W padded width.
 
 They are tensors and never Python numbers, so that a compiled update survives evolution: new genomes
 change values, not the program.
@@ -15,36 +15,60 @@ from torch import Tensor
 from evorl.genome import Architecture
 
 
-class Live(NamedTuple):
-    """Masks of a group. A layer outputs keep * h + (replace + gated * gate) * act(...)."""
+class LayerMask(NamedTuple):
+    """One hidden layer: it outputs keep * h + (replace + gated * gate) * act(...)."""
 
-    units: Tensor  # [L, P, 1, W] 1 for a live unit
-    inverse_count: Tensor  # [L, P, 1, 1] 1 / number of live units
-    keep: Tensor  # [L, P, 1, 1] 1 where the layer is absent or gated
-    replace: Tensor  # [L, P, 1, 1] 1 where it is an ordinary layer
-    gated: Tensor  # [L, P, 1, 1] 1 where it is a gated residual layer
+    units: Tensor  # [R, 1, W] 1 for a live unit
+    inverse_count: Tensor  # [R, 1, 1] 1 / number of live units
+    keep: Tensor  # [R, 1, 1] 1 where the layer is absent or gated
+    replace: Tensor  # [R, 1, 1] 1 where it is an ordinary layer
+    gated: Tensor  # [R, 1, 1] 1 where it is a gated residual layer
+
+
+Live = tuple[LayerMask, ...]  # a mask for each layer of the layout
 
 
 def live_parts(
     architectures: Sequence[Architecture],
     width: int,
-    depth: int,
+    rows: Sequence[int],
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Live:
-    """The masks of these agents in a layout of this width and depth."""
-    units = torch.zeros(depth, len(architectures), 1, width, dtype=torch.float64)
-    present, gated = units.new_zeros(2, depth, len(architectures), 1, 1)
+    """The masks of these agents in a layout of this width, with so many rows for each layer."""
+    return tuple(
+        LayerMask(
+            *(part.to(dtype=dtype, device=device) for part in _mask(architectures[:r], width, k))
+        )
+        for k, r in enumerate(rows)
+    )
+
+
+def needed_rows(architectures: Sequence[Architecture], depth: int) -> tuple[int, ...]:
+    """How many of the agents, sorted by depth, each layer must be computed for.
+
+    At least two where there are two: a matrix product of one has other last bits, and an agent must
+    not depend on how deep its neighbours are.
+    """
+    least = min(2, len(architectures))
+    return tuple(max(least, sum(a.depth > k for a in architectures)) for k in range(depth))
+
+
+def blended_layers(architectures: Sequence[Architecture], rows: Sequence[int]) -> tuple[bool, ...]:
+    """For each layer: is any of its rows without it, or gated there? Else it is just act(...)."""
+    return tuple(
+        any(k >= a.depth or a.gated[k] for a in architectures[:r]) for k, r in enumerate(rows)
+    )
+
+
+def _mask(architectures: Sequence[Architecture], width: int, k: int) -> LayerMask:
+    units = torch.zeros(len(architectures), 1, width, dtype=torch.float64)
+    present, gated = units.new_zeros(2, len(architectures), 1, 1)
     for i, architecture in enumerate(architectures):
-        for k, size in enumerate(architecture.hidden):
-            units[k, i, 0, :size] = 1
-            present[k, i] = 1
-            gated[k, i] = float(architecture.gated[k])
-    counts = units.sum(3, keepdim=True).clamp(min=1)
-    parts = (units, 1 / counts, 1 - present * (1 - gated), present * (1 - gated), gated)
-    return Live(*(part.to(dtype=dtype, device=device) for part in parts))
-
-
-def blended_layers(architectures: Sequence[Architecture], depth: int) -> tuple[bool, ...]:
-    """For each layer: is any agent without it, or gated there? Otherwise it is just act(...)."""
-    return tuple(any(k >= a.depth or a.gated[k] for a in architectures) for k in range(depth))
+        if k < architecture.depth:
+            units[i, 0, : architecture.hidden[k]] = 1
+            present[i] = 1
+            gated[i] = float(architecture.gated[k])
+    counts = units.sum(2, keepdim=True).clamp(min=1)
+    replace = present * (1 - gated)
+    return LayerMask(units, 1 / counts, 1 - replace, replace, gated)

@@ -8,17 +8,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from evorl.networks.arranged import Arranged
 from evorl.networks.cnn import ConvSaved, StackedCNN
 from evorl.networks.layout import Layout, Weights
-from evorl.networks.live import Live
-from evorl.networks.mlp import LayerSaved, StackedMLP, take
+from evorl.networks.mlp import MLPSaved, StackedMLP
 
 
 class Saved(NamedTuple):
     """What the backward pass needs of a forward pass."""
 
     convolutions: list[ConvSaved]
-    layers: list[LayerSaved]
+    mlp: MLPSaved
 
 
 class Network:
@@ -30,34 +30,36 @@ class Network:
         image = layout.problem.image
         self.cnn = StackedCNN(layout, image, device) if image is not None else None
 
-    def forward(self, weights: Weights, live: Live, obs: Tensor) -> tuple[Tensor, Saved]:
+    def forward(self, weights: Arranged, obs: Tensor) -> tuple[Tensor, Saved]:
         """Values [P, A, B] of raw observations [P, B, ...], and what the backward pass needs."""
-        x = self._encode(obs, weights["head.bias"].dtype)
+        x = self._encode(obs, weights.head_bias.dtype)
         convolutions: list[ConvSaved] = []
         if self.cnn is not None:
             x, convolutions = self.cnn.forward(weights, x)
-        values, layers = self.mlp.forward(weights, live, x)
+        values, layers = self.mlp.forward(weights, x)
         return values, Saved(convolutions, layers)
 
     def forward_two(
-        self, weights: Weights, live: Live, obs: Tensor, others: Tensor
+        self, weights: Arranged, obs: Tensor, others: Tensor
     ) -> tuple[Tensor, Tensor, Saved]:
         """Values of both observations; only the first keeps what a backward pass needs."""
         if self.cnn is not None:
-            values, saved = self.forward(weights, live, obs)
-            return values, self.forward(weights, live, others)[0], saved
+            values, saved = self.forward(weights, obs)
+            return values, self.forward(weights, others)[0], saved
         size = obs.shape[1]  # small networks are bound by dispatch: one pass for both
-        values, saved = self.forward(weights, live, torch.cat((obs, others), 1))
-        kept = Saved([], [take(layer, size) for layer in saved.layers])
-        return values[:, :, :size], values[:, :, size:], kept
+        values, saved = self.forward(weights, torch.cat((obs, others), 1))
+        return values[:, :, :size], values[:, :, size:], Saved([], saved.mlp.first(size))
 
-    def backward(self, weights: Weights, live: Live, saved: Saved, gradient: Tensor) -> Tensor:
-        """The gradient [P, D] of the matrix from the gradient [P, A, B] of the values."""
-        found, delta = self.mlp.backward(weights, live, saved.layers, gradient)
+    def backward(self, weights: Arranged, saved: Saved, gradient: Tensor) -> Weights:
+        """Gradients of the weights by segment, from the gradient [P, A, B] of the values.
+
+        A layer that only some agents have gives rows for these only: see Layout.join.
+        """
+        found, delta = self.mlp.backward(weights, saved.mlp, gradient)
         if self.cnn is not None:
-            features = torch.bmm(delta, weights["hidden0.weight"].mT)
+            features = torch.bmm(delta, weights.hidden[0].weight.mT)
             found |= self.cnn.backward(weights, saved.convolutions, features)
-        return self.layout.join(found)
+        return found
 
     def _encode(self, obs: Tensor, dtype: torch.dtype) -> Tensor:
         problem = self.layout.problem

@@ -7,6 +7,7 @@ import torch
 from evorl.algorithms.base import Batch
 from evorl.algorithms.dqn import DQN, epsilon
 from evorl.genome import Architecture
+from evorl.networks.arranged import arrange
 from evorl.networks.layout import Layout, Problem, signature
 from evorl.networks.live import live_parts
 from evorl.networks.network import Network
@@ -17,7 +18,7 @@ SIZE, BATCH, ACTIONS = 3, 12, 4
 
 
 def setup():
-    """(network, live, online, target, batch) of three agents in float64."""
+    """(network, online, target, batch) of three agents in float64."""
     generator = torch.Generator().manual_seed(0)
 
     def randn(*shape):
@@ -25,7 +26,7 @@ def setup():
 
     architecture = Architecture((8,), "tanh", dueling=True)
     layout = Layout(Problem(5, ACTIONS), signature(architecture), 1)
-    live = live_parts([architecture] * SIZE, 8, 1, torch.float64)
+    live = live_parts([architecture] * SIZE, 8, (SIZE,), torch.float64)
     batch = Batch(
         obs=randn(SIZE, BATCH, 5),
         action=torch.randint(0, ACTIONS, (SIZE, BATCH), generator=generator),
@@ -35,18 +36,18 @@ def setup():
         weight=torch.rand((SIZE, BATCH), generator=generator, dtype=torch.float64) / BATCH,
     )
     online, target = (
-        layout.views(randn(SIZE, layout.length)),
-        layout.views(randn(SIZE, layout.length)),
+        arrange(layout.views(randn(SIZE, layout.length)), live),
+        arrange(layout.views(randn(SIZE, layout.length)), live),
     )
-    return Network(layout, (False,)), live, online, target, batch
+    return Network(layout, (False,)), online, target, batch
 
 
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("loss_kind", ["huber", "mse"])
 def test_signal_is_the_gradient_of_the_plain_loss(double, loss_kind):
-    network, live, online, target, batch = setup()
+    network, online, target, batch = setup()
     algorithm = DQN(double, loss_kind)
-    signal = algorithm.signal(network, online, target, live, batch)
+    signal = algorithm.signal(network, online, target, batch)
     kind = (
         torch.nn.functional.smooth_l1_loss
         if loss_kind == "huber"
@@ -54,9 +55,9 @@ def test_signal_is_the_gradient_of_the_plain_loss(double, loss_kind):
     )
     losses = algorithm.loss(signal.td_error, batch.weight)
     for i in range(SIZE):
-        values = network.forward(online, live, batch.obs)[0][i].T.requires_grad_()  # [B, A]
-        next_target = network.forward(target, live, batch.next_obs)[0][i].T
-        next_online = network.forward(online, live, batch.next_obs)[0][i].T
+        values = network.forward(online, batch.obs)[0][i].T.requires_grad_()  # [B, A]
+        next_target = network.forward(target, batch.next_obs)[0][i].T
+        next_online = network.forward(online, batch.next_obs)[0][i].T
         chooser = next_online if double else next_target
         future = next_target[torch.arange(BATCH), chooser.argmax(1)]
         goal = batch.reward[i] + batch.discount[i] * future
@@ -73,35 +74,35 @@ def test_signal_is_the_gradient_of_the_plain_loss(double, loss_kind):
 
 def test_signal_of_one_pass_equals_its_own_saved_pass():
     """With double Q-learning both observations share a pass; the backward pass sees only one."""
-    network, live, online, target, batch = setup()
-    signal = DQN(True).signal(network, online, target, live, batch)
-    _, saved = network.forward(online, live, batch.obs)
+    network, online, target, batch = setup()
+    signal = DQN(True).signal(network, online, target, batch)
+    _, saved = network.forward(online, batch.obs)
     torch.testing.assert_close(
-        network.backward(online, live, signal.saved, signal.gradient),
-        network.backward(online, live, saved, signal.gradient),
+        network.layout.join(network.backward(online, signal.saved, signal.gradient)),
+        network.layout.join(network.backward(online, saved, signal.gradient)),
         rtol=0,
         atol=1e-12,
     )
 
 
 def test_double_and_single_differ():
-    network, live, online, target, batch = setup()
-    errors = [DQN(d).signal(network, online, target, live, batch).td_error for d in (False, True)]
+    network, online, target, batch = setup()
+    errors = [DQN(d).signal(network, online, target, batch).td_error for d in (False, True)]
     # single takes the largest value, so its goal is never below double's
     assert (errors[0] <= errors[1] + 1e-12).all()
     assert (errors[0] < errors[1] - 1e-3).any()
 
 
 def test_no_discount_no_future():
-    network, live, online, target, batch = setup()
+    network, online, target, batch = setup()
     batch = batch._replace(discount=torch.zeros_like(batch.discount))
-    wild = {name: value * 1e6 for name, value in target.items()}
-    first = DQN().signal(network, online, target, live, batch).td_error
-    assert torch.equal(first, DQN().signal(network, online, wild, live, batch).td_error)
+    wild = target._replace(head_weight=target.head_weight * 1e6)
+    first = DQN().signal(network, online, target, batch).td_error
+    assert torch.equal(first, DQN().signal(network, online, wild, batch).td_error)
 
 
 def test_samples_without_weight_have_no_gradient_and_no_loss():
-    network, live, online, target, batch = setup()
+    network, online, target, batch = setup()
     weight = batch.weight.clone()
     weight[:, 5:] = 0
     batch = batch._replace(
@@ -109,7 +110,7 @@ def test_samples_without_weight_have_no_gradient_and_no_loss():
     )
     for kind in ("huber", "mse"):
         algorithm = DQN(loss_kind=kind)
-        signal = algorithm.signal(network, online, target, live, batch)
+        signal = algorithm.signal(network, online, target, batch)
         assert not signal.gradient[:, :, 5:].any()
         own = algorithm.loss(signal.td_error[:, :5], weight[:, :5])
         torch.testing.assert_close(algorithm.loss(signal.td_error, weight), own)

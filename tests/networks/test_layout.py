@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from evorl.genome import ACTIVATIONS, Architecture
 from evorl.networks.layout import Layout, Problem, freeze, shapes, signature
-from evorl.networks.live import blended_layers, live_parts
+from evorl.networks.live import blended_layers, live_parts, needed_rows
 
 
 @st.composite
@@ -147,13 +147,21 @@ def test_what_makes_a_signature():
 def test_live_parts_of_two_agents():
     plain = Architecture((3,))
     gated = Architecture((2, 2), gated=(False, True))
-    live = live_parts([plain, gated], width=4, depth=2)
-    assert live.units[:, :, 0].tolist() == [[[1, 1, 1, 0], [1, 1, 0, 0]], [[0] * 4, [1, 1, 0, 0]]]
-    torch.testing.assert_close(
-        live.inverse_count.flatten(), torch.tensor([1 / 3, 1 / 2, 1, 1 / 2]), rtol=0, atol=0
-    )
-    assert live.keep.flatten().tolist() == [0, 0, 1, 1]
-    assert live.replace.flatten().tolist() == [1, 1, 0, 0]
-    assert live.gated.flatten().tolist() == [0, 0, 0, 1]
-    assert blended_layers([plain, gated], 2) == (False, True)
-    assert blended_layers([plain], 1) == (False,)
+    first, second = live_parts([gated, plain], width=4, rows=(2, 2))
+    assert first.units[:, 0].tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
+    assert second.units[:, 0].tolist() == [[1, 1, 0, 0], [0] * 4]
+    torch.testing.assert_close(first.inverse_count.flatten(), torch.tensor([1 / 2, 1 / 3]))
+    assert second.inverse_count.flatten().tolist() == [1 / 2, 1]
+    assert [mask.keep.flatten().tolist() for mask in (first, second)] == [[0, 0], [1, 1]]
+    assert [mask.replace.flatten().tolist() for mask in (first, second)] == [[1, 1], [0, 0]]
+    assert [mask.gated.flatten().tolist() for mask in (first, second)] == [[0, 0], [1, 0]]
+    assert blended_layers([gated, plain], (2, 2)) == (False, True)
+    assert blended_layers([plain], (1,)) == (False,)
+
+
+def test_a_layer_is_computed_for_those_who_have_it_and_for_two_at_least():
+    deep, shallow = Architecture((4, 4, 4)), Architecture((4,))
+    middle = Architecture((4, 4))
+    assert needed_rows([deep, middle, middle, shallow], 4) == (4, 3, 2, 2)
+    assert needed_rows([deep], 3) == (1, 1, 1)
+    assert blended_layers([deep, middle, middle, shallow], (4, 3, 2)) == (False, False, True)

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from evorl.genome import ACTIVATIONS, Architecture
+from evorl.networks.arranged import arrange
 from evorl.networks.layout import Layout, Problem, shapes, signature
-from evorl.networks.live import blended_layers, live_parts
+from evorl.networks.live import LayerMask, blended_layers, live_parts, needed_rows
 from evorl.networks.mlp import StackedMLP, _normalise
 from evorl.networks.network import Network
 
@@ -17,13 +18,13 @@ PROBLEM = Problem(inputs=5, actions=3)
 
 # who lives in a group: (hidden, gated) of each; the widths share the bucket 16
 ALIKE = [((12, 16), (False, False)), ((16, 9), (False, False))]
-ABSENT = [((13,), (False,)), ((9, 16, 10), (False, False, False))]
+ABSENT = [((9, 16, 10), (False, False, False)), ((13,), (False,))]
 GATED = [((14, 14), (False, True)), ((16, 16), (False, True))]
 EVERYTHING = [
-    ((13,), (False,)),
     ((9, 9, 9), (False, True, True)),
     ((16, 11, 11), (False, False, True)),
     ((12, 16), (False, False)),
+    ((13,), (False,)),
 ]
 
 
@@ -38,14 +39,22 @@ def random_weights(layout, architecture, seed):
 def stack(architectures, always_blend=False, depth=0):
     """(network, live, theta) with random weights, also for gates, scales and shifts."""
     depth = max([depth, *(a.depth for a in architectures)])
+    assert architectures == sorted(architectures, key=lambda a: -a.depth)
     layout = Layout(PROBLEM, signature(architectures[0]), depth)
     assert {signature(a) for a in architectures} == {layout.signature}
-    blended = blended_layers(architectures, depth)
+    rows = needed_rows(architectures, depth)
+    blended = blended_layers(architectures, rows)
     if always_blend:
+        rows = (len(architectures),) * depth
         blended = tuple(k > 0 for k in range(depth))
-    rows = [layout.pack(random_weights(layout, a, i)) for i, a in enumerate(architectures)]
-    live = live_parts(architectures, layout.signature.width, depth, torch.float64)
-    return Network(layout, blended), live, torch.stack(rows)
+    theta = [layout.pack(random_weights(layout, a, i)) for i, a in enumerate(architectures)]
+    live = live_parts(architectures, layout.signature.width, rows, torch.float64)
+    return Network(layout, blended), live, torch.stack(theta)
+
+
+def cast(live, dtype):
+    """The masks in another type."""
+    return tuple(LayerMask(*(part.to(dtype) for part in mask)) for mask in live)
 
 
 def randn(*shape, seed=99):
@@ -62,18 +71,18 @@ def test_backward_is_autograd(activation, who):
         network, live, theta = stack(architectures, always_blend)
         theta.requires_grad_()
         x = randn(len(who), 7, PROBLEM.inputs).requires_grad_()
-        weights = network.layout.views(theta)
-        values, saved = network.forward(weights, live, x)
+        weights = arrange(network.layout.views(theta), live)
+        values, saved = network.forward(weights, x)
         assert values.shape == (len(who), PROBLEM.actions, 7)
         upstream = randn(*values.shape, seed=1)
         by_theta, by_x = torch.autograd.grad((values * upstream).sum(), (theta, x))
         with torch.no_grad():
-            found = network.backward(weights, live, saved, upstream)
-            first = network.mlp.backward(weights, live, saved.layers, upstream)[1]
+            found = network.layout.join(network.backward(weights, saved, upstream))
+            first = network.mlp.backward(weights, saved.mlp, upstream)[1]
         masks = torch.stack([network.layout.mask(a) for a in architectures])
         # Autograd on LayerNorm's mean leaks into the padding; the written-out pass must not.
         torch.testing.assert_close(found[masks], by_theta[masks], rtol=0, atol=1e-10)
-        by_first = torch.bmm(first, weights["hidden0.weight"].mT)
+        by_first = torch.bmm(first, weights.hidden[0].weight.mT)
         torch.testing.assert_close(by_first, by_x, rtol=0, atol=1e-10)
         assert not found[~masks].any()
         assert found[masks].count_nonzero() > 0.5 * masks.sum()
@@ -83,18 +92,18 @@ def test_backward_is_autograd(activation, who):
 def test_two_observations_in_one_pass_are_two_passes(activation):
     architectures = [Architecture(h, activation, True, True, gated) for h, gated in EVERYTHING]
     network, live, theta = stack(architectures)
-    weights = network.layout.views(theta)
+    weights = arrange(network.layout.views(theta), live)
     first, second = randn(2, len(architectures), 6, PROBLEM.inputs)
     second = second[:, :4]
     upstream = randn(len(architectures), PROBLEM.actions, 6, seed=2)
-    values, others, kept = network.forward_two(weights, live, first, second)
-    own, saved = network.forward(weights, live, first)
+    values, others, kept = network.forward_two(weights, first, second)
+    own, saved = network.forward(weights, first)
     close = {"rtol": 0, "atol": 1e-12}
     torch.testing.assert_close(values, own, **close)
-    torch.testing.assert_close(others, network.forward(weights, live, second)[0], **close)
+    torch.testing.assert_close(others, network.forward(weights, second)[0], **close)
     torch.testing.assert_close(
-        network.backward(weights, live, kept, upstream),
-        network.backward(weights, live, saved, upstream),
+        network.layout.join(network.backward(weights, kept, upstream)),
+        network.layout.join(network.backward(weights, saved, upstream)),
         **close,
     )
 
@@ -104,11 +113,12 @@ def test_one_hot_observations():
     layout = Layout(problem, signature(Architecture((8,))), 1)
     network = Network(layout, (False,))
     theta = layout.pack(random_weights(layout, Architecture((8,)), 0)).unsqueeze(0)
-    live = live_parts([Architecture((8,))], 8, 1, torch.float64)
-    weights = layout.views(theta)
-    values, _ = network.forward(weights, live, torch.tensor([[2, 0, 3]]))
-    rows = weights["hidden0.weight"][0][[2, 0, 3]] + weights["hidden0.bias"][0]
-    expected = rows.relu() @ weights["head.weight"][0].T + weights["head.bias"][0]
+    live = live_parts([Architecture((8,))], 8, (1,), torch.float64)
+    weights = arrange(layout.views(theta), live)
+    values, _ = network.forward(weights, torch.tensor([[2, 0, 3]]))
+    own = layout.views(theta)
+    rows = own["hidden0.weight"][0][[2, 0, 3]] + own["hidden0.bias"][0]
+    expected = rows.relu() @ own["head.weight"][0].T + own["head.bias"][0]
     torch.testing.assert_close(values[0].T, expected)
 
 
@@ -117,10 +127,10 @@ def test_one_hot_observations():
 def test_layer_norm_stays_accurate_at_an_offset(units, offset):
     """Against nn.LayerNorm on the same float32 numbers, and its exact value in float64."""
     width = signature(Architecture((units,))).width
-    live = live_parts([Architecture((units,))], width, 1)
+    live = live_parts([Architecture((units,))], width, (1,))
     x = torch.zeros(1, 50, width)
     x[:, :, :units] = randn(1, 50, units).float() + offset
-    found = _normalise(x, live.units[0], live.inverse_count[0]).normal
+    found = _normalise(x, live[0]).normal
     assert not found[:, :, units:].any()
     own = x[:, :, :units]
     exact = torch.nn.LayerNorm(units, dtype=torch.float64)(own.double())
@@ -133,10 +143,10 @@ def test_layer_norm_network_with_shifted_inputs():
     """A whole float32 layer whose inputs are shifted by 1000, against Linear and LayerNorm."""
     architecture = Architecture((24,), "tanh", layer_norm=True)
     network, live, theta = stack([architecture])
-    live = live._replace(**{name: part.float() for name, part in live._asdict().items()})
-    weights = network.layout.views(theta.float())
+    live = cast(live, torch.float32)
+    weights = arrange(network.layout.views(theta.float()), live)
     x = randn(1, 40, PROBLEM.inputs).float() + 1000
-    values, _ = network.forward(weights, live, x)
+    values, _ = network.forward(weights, x)
     own = {k: v.double() for k, v in network.layout.unpack(theta[0].float(), architecture).items()}
     before = x[0].double() @ own["hidden0.weight"] + own["hidden0.bias"]
     normal = torch.nn.functional.layer_norm(
@@ -160,10 +170,11 @@ def closed_gate(activation, layer_norm, dtype, depths):
         own |= random_weights(network.layout, without, 7)
         if architecture is within:
             own["hidden1.gate"].zero_()
-        weights = network.layout.views(network.layout.pack(own).repeat(2, 1).to(dtype))
-        live = live._replace(**{k: part.to(dtype) for k, part in live._asdict().items()})
+        live = cast(live, dtype)
+        theta = network.layout.pack(own).repeat(2, 1).to(dtype)
+        weights = arrange(network.layout.views(theta), live)
         x = randn(2, 9, PROBLEM.inputs).to(dtype)
-        values, saved = network.forward(weights, live, x)
+        values, saved = network.forward(weights, x)
         yield weights, live, values, network, saved
 
 
@@ -174,9 +185,9 @@ def test_a_closed_gate_is_exact_and_can_open(activation, layer_norm, dtype):
     """With gate 0 the outputs keep their bits, and the gate has a gradient at once."""
     before, after = closed_gate(activation, layer_norm, dtype, depths=(2, 2))
     assert torch.equal(before[2], after[2])
-    weights, live, values, network, saved = after
+    weights, _, values, network, saved = after
     upstream = randn(*values.shape, seed=3).to(dtype)
-    found = network.layout.views(network.backward(weights, live, saved, upstream))
+    found = network.backward(weights, saved, upstream)
     assert found["hidden1.gate"].abs().min() > 1e-3
     assert not found["hidden1.weight"].any()  # they wait for the gate to open
 
@@ -196,8 +207,8 @@ def test_values_do_not_depend_on_deeper_neighbours():
     assert isinstance(deep.mlp, StackedMLP)
     assert deep.mlp.blended == (False, True, True)
     torch.testing.assert_close(
-        alone.forward(alone.layout.views(theta), live, x)[0],
-        deep.forward(deep.layout.views(deep_theta), deep_live, x)[0],
+        alone.forward(arrange(alone.layout.views(theta), live), x)[0],
+        deep.forward(arrange(deep.layout.views(deep_theta), deep_live), x)[0],
         rtol=0,
         atol=1e-13,
     )

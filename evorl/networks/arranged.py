@@ -1,0 +1,70 @@
+"""A group's weights as the forward and backward passes want them: by layer, shaped to broadcast.
+
+Legend: P agents, R ≤ P rows that a layer computes, W padded width, O outputs.
+
+Rows are sorted by depth, so the agents that have a layer are the first ones.
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from evorl.networks.layout import Weights
+from evorl.networks.live import LayerMask, Live
+
+
+class Convolution(NamedTuple):
+    """One convolution of every agent."""
+
+    weight: Tensor  # [P, O, C, k, k]
+    bias: Tensor  # [P, O]
+
+
+class HiddenLayer(NamedTuple):
+    """One hidden layer of the agents that have it."""
+
+    weight: Tensor  # [R, in, W]
+    bias: Tensor  # [R, 1, W]
+    scale: Tensor | None  # [R, 1, W] of the LayerNorm
+    shift: Tensor | None  # [R, 1, W]
+    gate: Tensor | None  # [R, 1, 1]; the first layer has none
+    mask: LayerMask
+
+    @property
+    def rows(self) -> int:
+        """How many agents it is computed for."""
+        return self.bias.shape[0]
+
+
+class Arranged(NamedTuple):
+    """All weights of a group; views of the matrix, so they follow its updates."""
+
+    convolutions: tuple[Convolution, ...]
+    hidden: tuple[HiddenLayer, ...]
+    head_weight: Tensor  # [P, O, W]
+    head_bias: Tensor  # [P, O, 1]
+
+
+def arrange(views: Weights, live: Live) -> Arranged:
+    """Arrange a layout's views; `live` says how many rows each layer computes."""
+    convolutions: list[Convolution] = []
+    while f"conv{len(convolutions)}.weight" in views:
+        name = f"conv{len(convolutions)}"
+        convolutions.append(Convolution(views[f"{name}.weight"], views[f"{name}.bias"]))
+    hidden = []
+    for k, mask in enumerate(live):
+        rows = mask.keep.shape[0]
+        own = {
+            part: views[f"hidden{k}.{part}"][:rows]
+            for part in ("weight", "bias", "scale", "shift", "gate")
+            if f"hidden{k}.{part}" in views
+        }
+        bias, scale, shift, gate = (
+            own[part].unsqueeze(1) if part in own else None
+            for part in ("bias", "scale", "shift", "gate")
+        )
+        assert bias is not None
+        hidden.append(HiddenLayer(own["weight"], bias, scale, shift, gate, mask))
+    return Arranged(
+        tuple(convolutions), tuple(hidden), views["head.weight"], views["head.bias"].unsqueeze(2)
+    )
