@@ -44,7 +44,11 @@ def train(config: Path, overrides: tuple[str, ...], quiet: bool) -> None:
 
 @cli.command()
 def schema() -> None:
-    """Print the JSON schema of configuration files, by which an editor completes them."""
+    """Print the JSON schema of configuration files, by which an editor completes them.
+
+    \b
+    evorl schema > configs/evorl.schema.json
+    """
     click.echo(json.dumps(json_schema(), indent=2))
 
 

@@ -1,5 +1,6 @@
 """What a person sees while a run goes on: one progress bar and a line per generation."""
 
+import sys
 import warnings
 from typing import Any
 
@@ -53,7 +54,7 @@ class Console:
 
     def warn(self, message: Warning | str, *_: object, **__: object) -> None:
         """A warning as one line, with --quiet too; takes warnings.showwarning's arguments."""
-        tqdm.write(f"warning: {message}")
+        tqdm.write(f"warning: {message}", file=sys.stderr)
 
 
 def show_warnings_on(console: Console) -> None:

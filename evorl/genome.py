@@ -45,6 +45,8 @@ class Architecture:
             raise ValueError(f"unknown activation {self.activation!r}; known: {ACTIVATIONS}")
         if not len(self.channels) == len(self.kernels) == len(self.strides):
             raise ValueError("channels, kernels and strides must be equally many")
+        if min((*self.channels, *self.kernels, *self.strides), default=1) < 1:
+            raise ValueError("channels, kernels and strides must be 1 or more")
         if not self.gated:
             object.__setattr__(self, "gated", (False,) * len(self.hidden))
         if len(self.gated) != len(self.hidden) or self.gated[0]:

@@ -1,7 +1,10 @@
-"""Freed memory is kept for reuse instead of going back to the system."""
+"""Memory: refuse what cannot fit, and keep what was freed."""
 
 import ctypes
+import os
 from functools import cache
+
+from evorl.errors import ConfigError
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 LARGEST_BLOCK = 2**25  # bytes, the most that glibc takes: larger ones come from the system anew
@@ -21,3 +24,20 @@ def keep_freed_memory() -> bool:
         return False
     blocks = mallopt(M_MMAP_THRESHOLD, LARGEST_BLOCK)
     return bool(mallopt(M_TRIM_THRESHOLD, KEPT) and blocks)
+
+
+def check_fits(size: int, what: str, advice: str) -> None:
+    """ConfigError if so many bytes are more than the machine has: better than being killed later."""
+    total = total_memory()
+    if total is not None and size > total:
+        raise ConfigError(
+            f"{what} needs {size / 2**30:,.1f} GiB, the machine has {total / 2**30:,.1f}; {advice}"
+        )
+
+
+def total_memory() -> int | None:
+    """Bytes of physical memory; None where the system doesn't say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

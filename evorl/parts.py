@@ -1,11 +1,14 @@
 """From a configuration to the parts of a run; each part can also be made by hand, without one."""
 
+import math
+
 from evorl.algorithms.dqn import DQN
 from evorl.compiled import wants_compiling
 from evorl.config import NetworkConfig, RunConfig
 from evorl.envs import EnvSpec, ObservationSpec
 from evorl.errors import ConfigError
 from evorl.genome import Architecture, Genome
+from evorl.memory import check_fits
 from evorl.networks.layout import Problem, shapes
 from evorl.population import Population
 from evorl.replay import PrioritisedSampler, ReplayBuffer, Sampler, UniformSampler
@@ -44,9 +47,16 @@ def make_genome(config: RunConfig, problem: Problem, agent: int) -> Genome:
 
 def make_population(config: RunConfig, problem: Problem, device: str = "cpu") -> Population:
     """All agents as the configuration describes them."""
-    agents = range(config.population.size)
+    genomes = [make_genome(config, problem, agent) for agent in range(config.population.size)]
+    numbers = sum(math.prod(s) for g in genomes for s in shapes(problem, g.architecture).values())
+    # weights, targets, two moments, gradient and scratch, and as much again while they are packed
+    check_fits(
+        10 * 4 * numbers,
+        f"population.size={config.population.size}",
+        "use fewer agents or a smaller network.hidden",
+    )
     return Population(
-        [make_genome(config, problem, agent) for agent in agents],
+        genomes,
         problem,
         DQN(double=config.algorithm.double, loss_kind=config.algorithm.loss),
         seed=config.seed,
@@ -61,12 +71,13 @@ def make_replay(
 ) -> tuple[ReplayBuffer, Sampler]:
     """One replay for all agents or one each, and what draws from it."""
     agents, replay = config.population.size, config.replay
+    replays = agents if replay.share == "agent" else 1
     buffer = ReplayBuffer(
         replay.capacity,
         observation.shape,
         observation.dtype,
         config.algorithm.n_step,
-        num_replays=agents if replay.share == "agent" else 1,
+        num_replays=replays,
         device=device,
     )
     streams = [generator(config.seed, "sample", 0, agent) for agent in range(agents)]

@@ -33,8 +33,9 @@ class RunDirectory:
                     f"{path} exists already: choose another name, remove it,"
                     " or set run.if_exists=number"
                 ) from None
-            except OSError as error:
-                raise RunError(f"{path}: cannot be made: {error.strerror}") from None
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise RunError(f"{str(path)!r}: cannot be made: {reason}") from None
             return cls(path)
         raise RunError(f"{Path(folder) / name}: 9,999 runs of that name exist, choose another")
 

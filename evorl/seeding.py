@@ -29,4 +29,4 @@ def held_out(seed: int, count: int) -> list[int]:
 
 
 def _sequence(seed: int, purpose: str, *keys: int) -> np.random.SeedSequence:
-    return np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), *keys])
+    return np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), len(keys), *keys])

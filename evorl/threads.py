@@ -7,6 +7,7 @@ import torch
 from evorl.population import Population
 
 WIDE = 256  # padded units of a layer from which one matrix product is worth sharing out
+LARGE = 32 * 32  # pixels of an image from which a convolution is
 
 
 def set_threads(population: Population) -> int:
@@ -20,9 +21,11 @@ def set_threads(population: Population) -> int:
 
 
 def suitable_threads(population: Population, cores: int) -> int:
-    """All cores for images and wide layers, one for the rest."""
+    """All cores for large images and wide layers, one for the rest."""
     widest = max(group.layout.signature.width for group in population.groups)
-    return cores if population.problem.image is not None or widest >= WIDE else 1
+    image = population.problem.image
+    large = image is not None and image[1] * image[2] >= LARGE
+    return cores if large or widest >= WIDE else 1
 
 
 def _cores() -> int:

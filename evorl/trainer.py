@@ -35,7 +35,8 @@ def train(config: RunConfig, console: Console | None = None) -> Result:
     console = console or Console(quiet=True)
     with ExitStack() as stack:
         stack.callback(console.close)
-        spec, env = _open_environments(config, console)
+        spec, reason = _choose_environments(config)
+        env = make_vector_env(spec, config.population.size, config.env.num_envs)
         stack.callback(env.close)
         population = make_population(config, make_problem(env.observation, env.num_actions))
         buffer, sampler = make_replay(config, env.observation)
@@ -43,6 +44,7 @@ def train(config: RunConfig, console: Console | None = None) -> Result:
         stack.callback(episodes.close)
         set_threads(population)
         directory = _open_directory(config, spec)
+        console.say(f"environments: {spec.backend} ({reason})")
         _introduce(config, env, population, directory, console)
 
         collect = Collect(
@@ -64,7 +66,11 @@ def train(config: RunConfig, console: Console | None = None) -> Result:
         console.start(config.budget.env_steps, "training", "step")
         context = task.run()
 
-        assert track.best is not None
+        if track.best is None:
+            raise RunError(
+                f"{directory.path}: no agent ever had a finite fitness;"
+                " look at the rewards that the environment gives"
+            )
         final = held_out_score(track.best, spec, config, console)
         seconds = time.perf_counter() - started
         directory.write_summary(summary(config, context, track.best, final, seconds))
@@ -108,12 +114,10 @@ class _NextGeneration:
             )
 
 
-def _open_environments(config: RunConfig, console: Console) -> tuple[EnvSpec, VectorEnv]:
+def _choose_environments(config: RunConfig) -> tuple[EnvSpec, str]:
     spec = env_spec(config)
     backend, reason = choose_backend(spec, config.population.size, config.env.num_envs)
-    console.say(f"environments: {backend} ({reason})")
-    spec = dataclasses.replace(spec, backend=backend)
-    return spec, make_vector_env(spec, config.population.size, config.env.num_envs)
+    return dataclasses.replace(spec, backend=backend), reason
 
 
 def _open_directory(config: RunConfig, spec: EnvSpec) -> RunDirectory:

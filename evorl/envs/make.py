@@ -70,7 +70,7 @@ def find(env_id: str) -> Registration:
     if module:
         try:
             importlib.import_module(module)
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"env.id: cannot import {module!r} for {env_id!r}: {one_line(error)}"
             ) from error

@@ -63,8 +63,9 @@ class NativeVectorEnv:
         raw = []
         for agent, vec in enumerate(self._vecs):
             own = [int(seed) for seed in seeds[agent * self._per_agent :][: self._per_agent]]
+            # below 2^30, as the seeds themselves: held-out episodes use the others
             word = np.random.SeedSequence(own).generate_state(1, np.uint32)[0]
-            raw.append(vec.reset(seed=int(word >> 1))[0])
+            raw.append(vec.reset(seed=int(word >> 2))[0])
         self._resetting = np.zeros(self.num_envs, np.bool_)
         return self._spaces.observations(np.concatenate(raw), copy=False)
 

@@ -17,6 +17,7 @@ class ConvSaved(NamedTuple):
     """What the backward pass of one convolution needs, each [P, B, ...]."""
 
     inputs: Tensor
+    kept: Tensor  # what the convolution wants back: see convolution.forward
     before: Tensor  # what the activation read
     after: Tensor  # what it gave
 
@@ -40,9 +41,9 @@ class StackedCNN:
         saved: list[ConvSaved] = []
         for k, layer in enumerate(self.layers):
             own = weights.convolutions[k]
-            before = convolution.forward(layer, own.weight, own.bias, x)
+            before, kept = convolution.forward(layer, own.weight, own.bias, x)
             after = self.activation.forward(before)
-            saved.append(ConvSaved(x, before, after))
+            saved.append(ConvSaved(x, kept, before, after))
             x = after
         return x.flatten(2), saved  # channel by channel, so padding stays at the end
 
@@ -51,10 +52,10 @@ class StackedCNN:
         found: Weights = {}
         delta = gradient.view(saved[-1].after.shape)
         for k in reversed(range(len(self.layers))):
-            layer, kept = self.layers[k], saved[k]
-            delta = self.activation.backward(delta, kept.before, kept.after)
+            own = saved[k]
+            delta = self.activation.backward(delta, own.before, own.after)
             weight = weights.convolutions[k].weight
-            got = convolution.backward(layer, weight, kept.inputs, delta)
+            got = convolution.backward(self.layers[k], weight, own.inputs, own.kept, delta)
             found[f"conv{k}.weight"], found[f"conv{k}.bias"] = got.weight, got.bias
             if got.inputs is not None:
                 delta = got.inputs

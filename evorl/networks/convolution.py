@@ -50,18 +50,21 @@ def choose(weight: tuple[int, ...], height: int, width: int, first: bool, device
         return "grouped"
     outputs, inputs, kernel, _ = weight
     products = outputs * inputs * kernel * kernel * height * width
-    if products > 600_000:
+    if height * width > 150 or products > 700_000:
         return "loop"
     return "unfold" if first else "grouped"
 
 
-def forward(layer: ConvLayer, weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
-    """The convolution of x with each agent's own weights."""
+def forward(layer: ConvLayer, weight: Tensor, bias: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The convolution of x with each agent's own weights, and what the backward pass is to get.
+
+    That is x, or its columns, which take longer to lay out than to multiply.
+    """
     agents, batch, channels, height, width = x.shape
     outputs, kernel = weight.shape[1], weight.shape[3]
     if layer.way == "loop":
         results = [functional.conv2d(x[p], weight[p], bias[p], layer.stride) for p in range(agents)]
-        return torch.stack(results)
+        return torch.stack(results), x
     if layer.way == "grouped":
         y = functional.conv2d(
             x.transpose(0, 1).reshape(batch, agents * channels, height, width),
@@ -70,14 +73,16 @@ def forward(layer: ConvLayer, weight: Tensor, bias: Tensor, x: Tensor) -> Tensor
             layer.stride,
             groups=agents,
         )
-        return y.view(batch, agents, outputs, *y.shape[2:]).transpose(0, 1)
+        return y.view(batch, agents, outputs, *y.shape[2:]).transpose(0, 1), x
     columns, (h, w) = _columns(x, kernel, layer.stride)
     y = torch.baddbmm(bias.unsqueeze(2), weight.reshape(agents, outputs, -1), columns)
-    return y.view(agents, outputs, batch, h, w).transpose(1, 2)
+    return y.view(agents, outputs, batch, h, w).transpose(1, 2), columns
 
 
-def backward(layer: ConvLayer, weight: Tensor, x: Tensor, gradient: Tensor) -> ConvGradient:
-    """Gradients from the gradient [P, B, O, h, w] of the result."""
+def backward(
+    layer: ConvLayer, weight: Tensor, x: Tensor, kept: Tensor, gradient: Tensor
+) -> ConvGradient:
+    """Gradients from the gradient [P, B, O, h, w] of the result, and what forward kept."""
     agents, batch, channels, height, width = x.shape
     outputs, kernel = weight.shape[1], weight.shape[3]
     if layer.way == "loop":
@@ -96,9 +101,9 @@ def backward(layer: ConvLayer, weight: Tensor, x: Tensor, gradient: Tensor) -> C
         if layer.needs_input_gradient:
             d_inputs = d_inputs.view(batch, agents, channels, height, width).transpose(0, 1)
         return ConvGradient(d_weight.view(weight.shape), d_bias.view(agents, outputs), d_inputs)
-    columns, (h, w) = _columns(x, kernel, layer.stride)
+    h, w = gradient.shape[3:]
     flat = gradient.transpose(1, 2).reshape(agents, outputs, batch * h * w)
-    d_weight = torch.bmm(flat, columns.mT).view(weight.shape)
+    d_weight = torch.bmm(flat, kept.mT).view(weight.shape)
     found = None
     if layer.needs_input_gradient:
         patches = torch.bmm(weight.reshape(agents, outputs, -1).mT, flat)

@@ -71,6 +71,8 @@ def shapes(problem: Problem, architecture: Architecture) -> Shapes:
     found: Shapes = {}
     inputs = problem.inputs
     if problem.image is not None:
+        if not architecture.channels:
+            raise ValueError("an image needs one convolution or more")
         maps, height, width = problem.image
         sizes = zip(architecture.channels, architecture.kernels, architecture.strides, strict=True)
         for k, (channels, kernel, stride) in enumerate(sizes):

@@ -72,7 +72,7 @@ class Evaluate:
         self.count, self.max_steps, self.seed = config.episodes, config.max_steps, seed
 
     def __call__(self, context: Context) -> None:
-        """Fitness is the mean return; a dead agent's is -inf."""
+        """Fitness is the mean return; -inf for a dead agent, or if a return is no number."""
         before = self.population.alive.copy()
         self.population.mark_dead()
         for agent in np.flatnonzero(before & ~self.population.alive):
@@ -81,4 +81,5 @@ class Evaluate:
             seeds = integers(self.seed, "evaluation", context.generation, count=self.count)
             played = play(self.population, self.episodes, seeds, self.max_steps)
         context.evaluation_steps += played.steps
-        context.fitness = np.where(self.population.alive, played.returns.mean(1), -np.inf)
+        fitness = np.where(self.population.alive, played.returns.mean(1), -np.inf)
+        context.fitness = np.where(np.isfinite(fitness), fitness, -np.inf)

@@ -36,23 +36,25 @@ class Learn:
     def __call__(self, context: Context) -> None:
         """Sample and update until no agent owes an update."""
         owed = self.updates_owed(context)
-        if not owed.any() or not self.buffer.sizes.all():
-            return
+        total, loss = np.zeros_like(owed), np.zeros(len(owed))
         most = self._updates_at_once()
         while owed.any():
             now = np.minimum(owed, most)
-            self._round(context, now)
-            owed = owed - now
+            loss += np.where(now > 0, now * self._round(context, now), 0)
+            total += now
+            owed = np.where(self.population.alive, owed - now, 0)
+        context.agent_updates = context.agent_updates + total
+        context.loss = np.where(total > 0, loss / np.maximum(total, 1), context.loss)
 
     def updates_owed(self, context: Context) -> npt.NDArray[np.int64]:
-        """One update for every `learn_step` own steps after the start, counted without drift."""
+        """One update for every `learn_step` own steps after the start; fractions are carried on."""
         every = self.population.hyperparameter("learn_step").astype(np.int64)
         after = np.maximum(context.agent_steps - self.learning_starts, 0)
         before = np.maximum(context.agent_steps - context.new_steps - self.learning_starts, 0)
         owed: npt.NDArray[np.int64] = after // every - before // every
-        return np.where(self.population.alive, owed, 0)
+        return np.where(self.population.alive & (self.buffer.sizes > 0), owed, 0)
 
-    def _round(self, context: Context, updates: npt.NDArray[np.int64]) -> None:
+    def _round(self, context: Context, updates: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         plans = self.population.plans(updates)
         alive = self.population.alive.copy()
         self.dataset.request(plans)
@@ -65,8 +67,7 @@ class Learn:
         with context.timer("sample"):
             for group, (plan, errors) in enumerate(zip(plans, learned.td_errors, strict=True)):
                 self.sampler.update_priorities(group, errors, self.population.alive[plan.agents])
-        context.agent_updates = context.agent_updates + updates
-        context.loss = np.where(updates > 0, learned.loss, context.loss)
+        return learned.loss
 
     def _updates_at_once(self) -> int:
         width = int(self.population.hyperparameter("batch_size").max())

@@ -28,7 +28,7 @@ class Track:
 
     def __call__(self, context: Context) -> None:
         """Of equals the later one is kept: it has learned longer."""
-        best = int(np.argmax(context.fitness))
+        best = int(np.argmax(np.nan_to_num(context.fitness, nan=-np.inf)))
         if np.isfinite(context.fitness[best]) and context.fitness[best] >= self.best_fitness:
             self.best_fitness = float(context.fitness[best])
             self.best = self._snapshot(context, best)

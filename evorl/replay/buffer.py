@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.replay.rows import RowLayout
+from evorl.memory import check_fits
+from evorl.replay.rows import WORD, RowLayout
 from evorl.replay.transitions import BoolArray, IntArray, Items, Transitions
 
 
@@ -45,6 +46,8 @@ class ReplayBuffer:
                 "bootstrap": ((), torch.uint8),
             }
         )
+        size = num_replays * capacity * self._layout.words * WORD
+        check_fits(size, f"replay.capacity={capacity}", "use a smaller one")
         self._rows = self._layout.empty(num_replays * capacity, self.device)
         self._store = self._layout.fields(self._rows)
         self._position = np.zeros(num_replays, np.int64)  # where the next item goes

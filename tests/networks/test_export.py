@@ -1,0 +1,372 @@
+"""An exported agent against its row in the matrix, and agents on disk, whole and damaged."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from evorl.agent_file import FACTS, WEIGHTS, SavedAgent, load_agent, save_agent
+from evorl.algorithms.dqn import DQN
+from evorl.errors import RunError
+from evorl.genome import ACTIVATIONS, HYPERPARAMETERS, Architecture, Genome
+from evorl.networks.export import to_module
+from evorl.networks.layout import Problem
+from evorl.population import Population
+
+torch.set_num_threads(1)
+
+PROBLEMS = {
+    "vector": Problem(7, 4),
+    "one-hot": Problem(9, 4, one_hot=True),
+    "pixels": Problem(0, 4, image=(3, 8, 7), scale=1 / 255),
+    "float image": Problem(0, 4, image=(2, 6, 6)),
+}
+HYPER = dict.fromkeys(HYPERPARAMETERS, 1.0) | {"batch_size": 8}
+# two agents of each kind, so that one of them is padded in width, depth and channels
+SHAPES = {
+    False: [((13,), (), (3, 5)), ((9, 16, 6), (), (4, 8))],
+    True: [((12, 12), (False, True), (3, 5)), ((16, 11, 11), (False, False, True), (4, 8))],
+}
+
+
+def genomes(kind, activation):
+    """Every mix of LayerNorm, dueling and gates, twice each."""
+    found = []
+    image = PROBLEMS[kind].image is not None
+    for layer_norm, dueling, gates in itertools.product([False, True], repeat=3):
+        for hidden, gated, channels in SHAPES[gates]:
+            shape = (channels, (3, 2), (2, 1)) if image else ()
+            architecture = Architecture(hidden, activation, layer_norm, dueling, gated, *shape)
+            found.append(Genome(len(found), architecture, HYPER))
+    return found
+
+
+def population_of(kind, activation="relu", dtype=torch.float32):
+    """Agents whose scales, shifts and gates are random too."""
+    population = Population(genomes(kind, activation), PROBLEMS[kind], DQN(), seed=1, dtype=dtype)
+    generator = torch.Generator().manual_seed(2)
+    states = [population.state(i) for i in range(population.size)]
+    for state in states:
+        for name, value in state.online.items():
+            if name.split(".")[1] in ("scale", "shift", "gate"):
+                noise = torch.rand(value.shape, generator=generator, dtype=torch.float64)
+                value += (0.3 + 0.5 * noise).to(value)
+    population.rebuild(population.genomes, states)
+    return population
+
+
+def observations(kind, count=64, seed=0):
+    problem, random = PROBLEMS[kind], np.random.default_rng(seed)
+    if problem.one_hot:
+        return random.integers(0, problem.inputs, count)
+    if kind == "pixels":
+        return random.integers(0, 256, (count, *problem.image), dtype=np.uint8)
+    shape = problem.image or (problem.inputs,)
+    return random.normal(size=(count, *shape)).astype(np.float32)
+
+
+def module_of(population, agent):
+    architecture = population.genomes[agent].architecture
+    return to_module(population.problem, architecture, population.state(agent).online)
+
+
+def matrix_values(population, obs):
+    """Q values [P, B, A] of every agent, from the matrices."""
+    found = [None] * population.size
+    for numbers, group in zip(population.members, population.groups, strict=True):
+        values = group.values(torch.from_numpy(np.stack([obs] * group.size)))
+        for number, own in zip(numbers, values, strict=True):
+            found[number] = own.T
+    return found
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_module_gives_the_matrix_values_and_actions(activation, kind):
+    population, obs = population_of(kind, activation), observations(kind)
+    grid = np.stack([obs] * population.size)
+    still = np.zeros(grid.shape[:2], dtype=bool)
+    actions = population.act(grid, still, np.zeros(still.shape, dtype=np.int64))
+    spread = []
+    for i, expected in enumerate(matrix_values(population, obs)):
+        with torch.no_grad():
+            values = module_of(population, i)(torch.from_numpy(obs))
+        assert values.shape == (len(obs), population.problem.actions)
+        # LayerNorm divides by a small deviation, and rounding with it; float64 below is exact
+        rounding = 5e-6 if population.genomes[i].architecture.layer_norm else 1e-6
+        torch.testing.assert_close(values, expected, rtol=0, atol=rounding)
+        np.testing.assert_array_equal(values.argmax(1).numpy(), actions[i])
+        spread.append(values.std(0).mean().item())
+    assert min(spread) > 1e-4  # outputs depend on the observation
+    assert len({tuple(row) for row in actions}) > 4
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_module_in_float64_gives_the_matrix_values(kind):
+    population, obs = population_of(kind, "gelu", torch.float64), observations(kind)
+    for i, expected in enumerate(matrix_values(population, obs)):
+        values = module_of(population, i)(torch.from_numpy(obs))
+        assert values.dtype == torch.float64
+        torch.testing.assert_close(values, expected, rtol=0, atol=1e-13)
+
+
+def test_module_has_the_agent_s_own_weights_and_no_more():
+    population = population_of("pixels")
+    for i in range(population.size):
+        module, own = module_of(population, i), population.state(i).online
+        assert sum(p.numel() for p in module.parameters()) == sum(p.numel() for p in own.values())
+        assert all(p.requires_grad for p in module.parameters())
+
+
+def test_module_is_a_copy():
+    population, obs = population_of("vector"), torch.from_numpy(observations("vector"))
+    parameters = population.state(0).online
+    module = to_module(population.problem, population.genomes[0].architecture, parameters)
+    before = module(obs)
+    for group in population.groups:
+        group.theta.zero_()
+    for value in parameters.values():
+        value.zero_()
+    assert torch.equal(module(obs), before)
+
+
+def test_module_can_be_trained():
+    population, obs = population_of("pixels", "silu"), torch.from_numpy(observations("pixels"))
+    for i in range(population.size):
+        module = module_of(population, i)
+        module(obs).square().sum().backward()
+        assert all(p.grad is not None and p.grad.any() for p in module.parameters())
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_module_can_be_traced(kind):
+    """And the trace takes another batch size."""
+    population = population_of(kind)
+    obs, others = (torch.from_numpy(observations(kind, n, seed=n)) for n in (5, 3))
+    for i in range(0, population.size, 5):
+        module = module_of(population, i)
+        traced = torch.jit.trace(module, obs)
+        torch.testing.assert_close(traced(others), module(others), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_module_can_be_exported(kind):
+    """torch.export, with a batch of any size."""
+    population = population_of(kind)
+    obs, others = (torch.from_numpy(observations(kind, n, seed=n)) for n in (5, 3))
+    module = module_of(population, population.size - 1)  # LayerNorm, dueling and a gate
+    batch = {0: torch.export.Dim("batch")}
+    exported = torch.export.export(module, (obs,), dynamic_shapes=(batch,)).module()
+    torch.testing.assert_close(exported(others), module(others), rtol=0, atol=1e-6)
+
+
+# on disk
+
+
+def saved(tmp_path, kind="vector", agent=-1, **facts):
+    population = population_of(kind, "tanh")
+    agent %= population.size
+    parts = population.genomes[agent], population.problem, population.state(agent).online, facts
+    save_agent(tmp_path / "best", SavedAgent(*parts))
+    return tmp_path / "best", SavedAgent(*parts)
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_round_trip(tmp_path, kind):
+    obs = torch.from_numpy(observations(kind))
+    for agent in range(16):
+        facts = {"env": "Some-v0", "fitness": 1.5, "env_steps": 10**9}
+        folder, before = saved(tmp_path / str(agent), kind, agent, **facts)
+        for path in (folder, str(folder)):
+            after = load_agent(path)
+            assert (after.genome, after.problem) == (before.genome, before.problem)
+            assert after.facts == facts
+            assert torch.equal(after.module()(obs), before.module()(obs))
+
+
+def test_files_have_nothing_to_execute(tmp_path):
+    folder, agent = saved(tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == [FACTS, WEIGHTS]
+    weights = load_file(folder / WEIGHTS)
+    assert {name: value.shape for name, value in weights.items()} == {
+        name: value.shape for name, value in agent.parameters.items()
+    }
+
+
+def cut(share):
+    def damage(path):
+        content = path.read_bytes()
+        path.write_bytes(content[: int(share * len(content))])
+
+    return damage
+
+
+def write(content):
+    return lambda path: path.write_bytes(content)
+
+
+def edit(change):
+    """Change agent.json as a value."""
+
+    def damage(path):
+        facts = json.loads(path.read_text())
+        changed = change(facts)
+        path.write_text(json.dumps(facts if changed is None else changed))
+
+    return damage
+
+
+def put(value, *keys):
+    """Set a value deep in agent.json."""
+
+    def change(facts):
+        for key in keys[:-1]:
+            facts = facts[key]
+        assert keys[-1] in facts
+        facts[keys[-1]] = value
+
+    return edit(change)
+
+
+def drop(*keys):
+    def change(facts):
+        for key in keys[:-1]:
+            facts = facts[key]
+        del facts[keys[-1]]
+
+    return edit(change)
+
+
+def weights(change):
+    """Change weights.safetensors as a dict of tensors."""
+
+    def damage(path):
+        tensors = load_file(path)
+        change(tensors)
+        save_file(tensors, path)
+
+    return damage
+
+
+def another_shape(tensors):
+    tensors["head.bias"] = torch.zeros(len(tensors["head.bias"]) + 1)
+
+
+def transposed(tensors):
+    tensors["head.weight"] = tensors["head.weight"].T.contiguous()
+
+
+DAMAGES = {
+    "no json": (FACTS, lambda path: path.unlink()),
+    "empty json": (FACTS, cut(0)),
+    "half json": (FACTS, cut(0.5)),
+    "not utf-8": (FACTS, write(b"\xff\xfe\x00{}")),
+    "a list": (FACTS, edit(lambda facts: [facts])),
+    "null": (FACTS, write(b"null")),
+    "a number": (FACTS, write(b"3")),
+    "a string": (FACTS, write(b'"format"')),
+    "a folder": (FACTS, lambda path: (path.unlink(), path.mkdir())),
+    "no format": (FACTS, drop("format")),
+    "format 0": (FACTS, put(0, "format")),
+    "format 2": (FACTS, put(2, "format")),
+    "no genome": (FACTS, drop("genome")),
+    "genome null": (FACTS, put(None, "genome")),
+    "no architecture": (FACTS, drop("genome", "architecture")),
+    "no id": (FACTS, drop("genome", "id")),
+    "no lr": (FACTS, drop("genome", "hyperparameters", "lr")),
+    "hyperparameters null": (FACTS, put(None, "genome", "hyperparameters")),
+    "no hidden": (FACTS, put([], "genome", "architecture", "hidden")),
+    "hidden null": (FACTS, put(None, "genome", "architecture", "hidden")),
+    "hidden a number": (FACTS, put(16, "genome", "architecture", "hidden")),
+    "hidden of text": (FACTS, put(["16", "11", "11"], "genome", "architecture", "hidden")),
+    "other widths": (FACTS, put([16, 12, 12], "genome", "architecture", "hidden")),
+    "other depth": (FACTS, put([16, 11], "genome", "architecture", "hidden")),
+    "activation unknown": (FACTS, put("sine", "genome", "architecture", "activation")),
+    "activation a list": (FACTS, put(["relu"], "genome", "architecture", "activation")),
+    "unknown key": (FACTS, put({"wings": 2}, "genome", "architecture")),
+    "no LayerNorm": (FACTS, put(False, "genome", "architecture", "layer_norm")),
+    "not dueling": (FACTS, put(False, "genome", "architecture", "dueling")),
+    "gates elsewhere": (FACTS, put([False] * 3, "genome", "architecture", "gated")),
+    "no problem": (FACTS, drop("problem")),
+    "problem null": (FACTS, put(None, "problem")),
+    "no actions": (FACTS, drop("problem", "actions")),
+    "more actions": (FACTS, put(5, "problem", "actions")),
+    "actions text": (FACTS, put("4", "problem", "actions")),
+    "fewer inputs": (FACTS, put(6, "problem", "inputs")),
+    "an image": (FACTS, put([3, 8, 7], "problem", "image")),
+    "half an image": (FACTS, put([3, 8], "problem", "image")),
+    "image a number": (FACTS, put(3, "problem", "image")),
+    "no weights": (WEIGHTS, lambda path: path.unlink()),
+    "empty weights": (WEIGHTS, cut(0)),
+    "a header's start": (WEIGHTS, cut(0.02)),
+    "half the weights": (WEIGHTS, cut(0.5)),
+    "a byte short": (WEIGHTS, cut(0.9999)),
+    "noise": (WEIGHTS, write(bytes(range(256)) * 8)),
+    "a pickle": (WEIGHTS, lambda path: torch.save({}, path)),
+    "one missing": (WEIGHTS, weights(lambda tensors: tensors.pop("hidden0.bias"))),
+    "all missing": (WEIGHTS, weights(dict.clear)),
+    "one too many": (WEIGHTS, weights(lambda t: t.update(extra=torch.zeros(1)))),
+    "wrong shape": (WEIGHTS, weights(another_shape)),
+    "transposed": (WEIGHTS, weights(transposed)),
+}
+
+# Images only; the numbers of the JSON file that are used, not compared with the weights.
+MORE_DAMAGES = {
+    "stride 0": ("pixels", put([0, 1], "genome", "architecture", "strides")),
+    "stride text": ("pixels", put(["2", 1], "genome", "architecture", "strides")),
+    "kernel too large": ("pixels", put([30, 2], "genome", "architecture", "kernels")),
+    "stride negative": ("pixels", put([2, -1], "genome", "architecture", "strides")),
+    "one stride": ("pixels", put([2], "genome", "architecture", "strides")),
+    "scale null": ("pixels", put(None, "problem", "scale")),
+    "scale text": ("pixels", put("1", "problem", "scale")),
+    "one_hot text": ("vector", put("no", "problem", "one_hot")),
+    "lr text": ("vector", put("fast", "genome", "hyperparameters", "lr")),
+}
+
+
+def assert_refused(folder):
+    with pytest.raises(RunError) as caught:
+        load_agent(folder)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert str(folder) in message
+    assert len(message) < len(str(folder)) + 250
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_agent_is_refused_in_one_line(tmp_path, damage):
+    folder, _ = saved(tmp_path)
+    name, how = DAMAGES[damage]
+    how(folder / name)
+    assert_refused(folder)
+
+
+@pytest.mark.parametrize("damage", MORE_DAMAGES)
+def test_numbers_that_cannot_be_are_refused(tmp_path, damage):
+    kind, how = MORE_DAMAGES[damage]
+    folder, _ = saved(tmp_path, kind)
+    how(folder / FACTS)
+    assert_refused(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_weights_that_are_no_floats_are_refused(tmp_path, dtype):
+    folder, agent = saved(tmp_path)
+    save_file({n: v.to(dtype) for n, v in agent.parameters.items()}, folder / WEIGHTS)
+    assert_refused(folder)
+
+
+def test_no_folder_is_refused(tmp_path):
+    assert_refused(tmp_path / "nowhere")
+
+
+def test_modules_are_plain_torch():
+    """Nothing of evorl but three small classes: a colleague can read what he gets."""
+    module = module_of(population_of("pixels"), -1 % 16)
+    own = {type(m).__name__ for m in module.modules() if type(m).__module__.startswith("evorl")}
+    assert own == {"QNetwork", "GatedResidual", "DuelingHead"}
+    assert isinstance(module, nn.Module)

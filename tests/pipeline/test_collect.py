@@ -1,0 +1,208 @@
+"""What lands in the replay against playing every environment by hand, one after another."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from evorl.algorithms.dqn import DQN
+from evorl.config import Hyperparameters
+from evorl.envs import EnvSpec, make_vector_env
+from evorl.exploration import BLOCK
+from evorl.genome import Architecture, Genome
+from evorl.networks.export import to_module
+from evorl.parts import make_problem
+from evorl.pipeline.collect import Collect
+from evorl.pipeline.context import Context
+from evorl.population import Population
+from evorl.replay import ReplayBuffer, UniformSampler
+from evorl.seeding import generator, integers
+
+torch.set_num_threads(1)
+
+ID, SEED, ENVS, ROUNDS, CAPACITY = "Scripted-v0", 5, 3, 25, 500
+HIDDEN = ((8, 8), (5,), (20,))
+
+
+class Scripted(gymnasium.Env):
+    """A number drawn at reset decides how long the episode is, and how it ends."""
+
+    observation_space = spaces.Box(-2, 2, (3,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.number, self.time = int(self.np_random.integers(1000)), 0
+        return self._observe(0), {}
+
+    def step(self, action):
+        self.time += 1
+        over = self.time >= 2 + self.number % 4
+        kind = self.number // 4 % 2
+        reward = self.number + self.time / 8 + int(action) / 64  # exact in float32
+        return self._observe(action), reward, over and kind == 0, over and kind == 1, {}
+
+    def _observe(self, action):
+        return np.array([self.number / 500 - 1, self.time / 4, action - 1], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def scripted():
+    gymnasium.register(ID, entry_point=Scripted)
+    yield
+    del gymnasium.registry[ID]
+
+
+def make_parts(agents, n_step=1, shared=False, **changed):
+    env = make_vector_env(EnvSpec(ID, backend="sync"), agents, ENVS)
+    values = {"epsilon_start": 0.9, "epsilon_end": 0.2, "epsilon_steps": 60} | changed
+    genomes = [
+        Genome(i, Architecture(HIDDEN[i % 3]), Hyperparameters(**values).model_dump())
+        for i in range(agents)
+    ]
+    problem = make_problem(env.observation, env.num_actions)
+    population = Population(genomes, problem, DQN(), seed=SEED)
+    observation = env.observation
+    buffer = ReplayBuffer(
+        CAPACITY, observation.shape, observation.dtype, n_step, 1 if shared else agents
+    )
+    sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(agents)])
+    collect = Collect(population, env, buffer, sampler, n_step=n_step, seed=SEED)
+    return population, buffer, collect, Context(agents)
+
+
+def run(agents, rounds=ROUNDS, generations=2, **options):
+    population, buffer, collect, context = make_parts(agents, **options)
+    for _ in range(generations):
+        for _ in range(rounds):
+            collect(context)
+            context.iteration += 1
+        collect.end_generation()
+        context.generation += 1
+    collect.env.close()
+    return population, buffer, context
+
+
+def held(buffer):
+    """Each replay's items in the order in which they came: a list of dicts of arrays."""
+    state, place, found = buffer.state_dict(), 0, []
+    for size in state["size"].tolist():
+        names = ("obs", "action", "rewards", "next_obs", "bootstrap")
+        found.append({name: state[name][place : place + size].numpy() for name in names})
+        place += size
+    return found
+
+
+def played(population, agent, n_step, rounds=ROUNDS, generations=2):
+    """One agent's windows by the definitions: (rows in order, steps, episodes)."""
+    genome = population.genomes[agent]
+    module = to_module(population.problem, genome.architecture, population.state(agent).online)
+    rows, steps, episodes = [], 0, 0
+    for generation in range(generations):
+        random = generator(SEED, "explore", generation, agent)
+        chances, choices = random.random((BLOCK, ENVS)), random.integers(3, size=(BLOCK, ENVS))
+        seeds = integers(SEED, "environment", generation, agent, count=ENVS)
+        envs = [gymnasium.make(ID) for _ in range(ENVS)]
+        obs = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
+        pending = [[] for _ in envs]
+        for t in range(rounds):
+            rate = 0.9 + (0.2 - 0.9) * min(steps / 60, 1)
+            for i, env in enumerate(envs):
+                with torch.no_grad():
+                    action = int(module(torch.from_numpy(obs[i])[None]).argmax())
+                if chances[t, i] < rate:
+                    action = int(choices[t, i])
+                after, reward, terminated, truncated, _ = env.step(action)
+                pending[i].append((obs[i], action, reward))
+                over = terminated or truncated
+                while pending[i] and (over or len(pending[i]) == n_step):
+                    rows.append(window(pending[i], n_step, after, terminated))
+                    pending[i].pop(0)
+                obs[i] = env.reset()[0] if over else after
+                episodes += over
+            steps += ENVS
+        for own, latest in zip(pending, obs, strict=True):  # the end cuts what is running
+            while own:
+                rows.append(window(own, n_step, latest, False))
+                own.pop(0)
+    return rows, steps, episodes
+
+
+def window(pending, n_step, after, terminated):
+    rewards = [reward for _, _, reward in pending]
+    rewards += [0.0] * (n_step - len(pending))
+    obs, action, _ = pending[0]
+    return obs, action, rewards, after, 0 if terminated else len(pending)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_each_agents_replay_holds_what_it_played(n_step):
+    population, buffer, context = run(3, n_step=n_step)
+    assert context.agent_steps.tolist() == [2 * ROUNDS * ENVS] * 3
+    assert context.new_steps.tolist() == [ENVS] * 3
+    episodes = 0
+    for agent, got in enumerate(held(buffer)):
+        rows, steps, own_episodes = played(population, agent, n_step)
+        episodes += own_episodes
+        assert steps == len(rows) == len(got["action"])
+        for name, expected in zip(got, zip(*rows, strict=True), strict=True):
+            np.testing.assert_array_equal(got[name], np.array(expected), err_msg=name)
+        assert set(got["bootstrap"]) == set(range(n_step + 1))  # ends of both kinds were met
+    assert context.episodes == episodes
+
+
+def test_a_shared_replay_holds_the_same_items_of_all_agents():
+    _, apart, _ = run(2)
+    _, together, _ = run(2, shared=True)
+    (got,) = held(together)
+    for name, rows in got.items():
+        own = [part[name].reshape(2 * ROUNDS, ENVS, *rows.shape[1:]) for part in held(apart)]
+        np.testing.assert_array_equal(rows, np.concatenate(own, 1).reshape(rows.shape))
+
+
+def test_another_agent_changes_nobody_elses_experience():
+    two, three = (held(run(agents)[1]) for agents in (2, 3))
+    for agent in range(2):
+        for name, rows in two[agent].items():
+            np.testing.assert_array_equal(rows, three[agent][name])
+    assert (two[0]["obs"] != two[1]["obs"]).any()  # agents have seeds of their own
+
+
+def test_a_generation_has_seeds_of_its_own():
+    first, second = (held(run(1, generations=g)[1])[0]["obs"] for g in (1, 2))
+    np.testing.assert_array_equal(first, second[: len(first)])
+    assert (second[: len(first)] != second[len(first) :]).any()
+
+
+def test_exploration_follows_the_agents_own_steps():
+    _, _, collect, context = make_parts(2)
+    context.agent_steps = np.array([0, 30])
+    np.testing.assert_allclose(collect.exploration_rate(context), [0.9, 0.55])
+    context.agent_steps = np.array([60, 10**9])
+    np.testing.assert_allclose(collect.exploration_rate(context), [0.2, 0.2])
+    collect.env.close()
+
+
+def test_native_rows_that_are_no_steps_are_neither_stored_nor_counted():
+    env = make_vector_env(EnvSpec("CartPole-v1", backend="native"), 2, 4)
+    problem = make_problem(env.observation, env.num_actions)
+    hyperparameters = Hyperparameters().model_dump()
+    genomes = [Genome(i, Architecture((8,)), hyperparameters) for i in range(2)]
+    population = Population(genomes, problem, DQN())
+    buffer = ReplayBuffer(1000, (4,), torch.float32, 1, num_replays=2)
+    sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(2)])
+    collect, context = Collect(population, env, buffer, sampler, n_step=1, seed=1), Context(2)
+    resets = 0
+    for _ in range(60):
+        before, episodes = context.env_steps, context.episodes
+        collect(context)
+        assert context.env_steps - before == 8 - resets
+        resets = context.episodes - episodes  # each costs its slot the next round
+    env.close()
+    assert context.episodes > 0
+    assert buffer.sizes.tolist() == context.agent_steps.tolist()
+    for part in held(buffer):  # a transition moves x by 0.02 times its speed: no jumps
+        obs, next_obs = part["obs"], part["next_obs"]
+        np.testing.assert_allclose(next_obs[:, 0], obs[:, 0] + 0.02 * obs[:, 1], atol=1e-6)
+        assert (part["bootstrap"] == 0).sum() > 0

@@ -1,0 +1,158 @@
+"""Playing in step against one episode after another, with the exported networks."""
+
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from evorl.algorithms.dqn import DQN
+from evorl.config import EvaluationConfig, Hyperparameters
+from evorl.envs import EnvSpec, make_episodes
+from evorl.genome import Architecture, Genome
+from evorl.networks.export import to_module
+from evorl.parts import make_problem
+from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import Evaluate, play
+from evorl.population import Population
+from evorl.seeding import integers
+
+torch.set_num_threads(1)
+
+SEEDS = [11, 2**31 - 1, 7, 123456, 0]
+SHAPES = [Architecture((16, 16)), Architecture((5,)), Architecture((40,), "tanh", True, True)]
+
+
+class Counted(gymnasium.Env):
+    """Notes the steps of every episode, by the seed that it began with."""
+
+    observation_space = spaces.Box(0, 9, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    taken: list[int] = []  # noqa: RUF012
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed, self.left = seed, 2 + seed % 3
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.taken.append(self.seed)
+        self.left -= 1
+        return np.zeros(2, np.float32), 1.0, self.left == 0, False, {}
+
+
+@pytest.fixture
+def counted():
+    gymnasium.register("Counted-v0", entry_point=Counted)
+    Counted.taken.clear()
+    yield Counted.taken
+    del gymnasium.registry["Counted-v0"]
+
+
+def make_population(episodes, shapes=SHAPES):
+    hyperparameters = Hyperparameters().model_dump()
+    genomes = [Genome(i, shape, hyperparameters) for i, shape in enumerate(shapes)]
+    problem = make_problem(episodes.observation, episodes.num_actions)
+    return Population(genomes, problem, DQN(), seed=4)
+
+
+def by_hand(population, agent, env_id, seed, max_steps):
+    """(return, steps) of one greedy episode."""
+    genome = population.genomes[agent]
+    module = to_module(population.problem, genome.architecture, population.state(agent).online)
+    env = gymnasium.make(env_id)
+    obs, _ = env.reset(seed=seed)
+    total = steps = 0
+    over = False
+    while not over and steps < max_steps:
+        with torch.no_grad():
+            action = int(module(torch.as_tensor(np.asarray(obs))[None]).argmax())
+        obs, reward, terminated, truncated, _ = env.step(action)
+        total, steps, over = total + reward, steps + 1, terminated or truncated
+    env.close()
+    return total, steps
+
+
+@pytest.mark.parametrize(
+    ("env_id", "max_steps"),
+    [("CartPole-v1", 500), ("CartPole-v1", 9), ("Acrobot-v1", 60), ("FrozenLake-v1", 100)],
+)
+def test_play_equals_playing_by_hand(env_id, max_steps):
+    episodes = make_episodes(EnvSpec(env_id, backend="sync"), len(SHAPES) * len(SEEDS))
+    population = make_population(episodes)
+    ended = []
+    got = play(population, episodes, SEEDS, max_steps, ended.append)
+    episodes.close()
+    expected = np.array(
+        [
+            [by_hand(population, agent, env_id, seed, max_steps) for seed in SEEDS]
+            for agent in range(len(SHAPES))
+        ]
+    )
+    np.testing.assert_array_equal(got.returns, expected[:, :, 0])
+    assert got.steps == expected[:, :, 1].sum()
+    uncut = expected[:, :, 1] < max_steps
+    assert uncut.sum() <= sum(ended) <= expected[:, :, 1].size
+
+
+def test_only_running_episodes_are_stepped(counted):
+    episodes = make_episodes(EnvSpec("Counted-v0", backend="sync"), 6)
+    population = make_population(episodes, SHAPES[:2])
+    got = play(population, episodes, [3, 4, 5], 100)
+    assert got.returns.tolist() == [[2, 3, 4]] * 2
+    assert got.steps == len(counted) == 18
+    counted.clear()
+    got = play(population, episodes, [3, 4, 5], 3)
+    assert got.returns.tolist() == [[2, 3, 3]] * 2
+    assert got.steps == len(counted) == 16
+    episodes.close()
+
+
+def test_the_dead_are_not_stepped(counted):
+    episodes = make_episodes(EnvSpec("Counted-v0", backend="sync"), 9)
+    population = make_population(episodes)
+    population.alive[1] = False
+    got = play(population, episodes, [3, 4, 5], 100)
+    assert got.steps == len(counted) == 18
+    assert got.returns.tolist() == [[2, 3, 4], [0, 0, 0], [2, 3, 4]]
+    population.alive[:] = False
+    counted.clear()
+    assert play(population, episodes, [3, 4, 5], 100).steps == len(counted) == 0
+    episodes.close()
+
+
+def test_fitness_is_the_mean_return_on_the_generations_seeds():
+    episodes = make_episodes(EnvSpec("CartPole-v1", backend="sync"), 3 * 4)
+    population = make_population(episodes)
+    evaluate = Evaluate(population, episodes, EvaluationConfig(episodes=4, max_steps=50), seed=9)
+    context, seen = Context(3), []
+    for generation in range(2):
+        context.generation = generation
+        evaluate(context)
+        seen.append(context.fitness)
+        seeds = integers(9, "evaluation", generation, count=4)
+        expected = play(population, episodes, seeds, 50).returns.mean(1)
+        np.testing.assert_array_equal(context.fitness, expected)
+    assert (seen[0] != seen[1]).any()  # a generation has episodes of its own
+    assert context.evaluation_steps == sum(int(fitness.sum() * 4) for fitness in seen)
+    episodes.close()
+
+
+def test_an_agent_whose_weights_are_not_finite_is_dead():
+    episodes = make_episodes(EnvSpec("CartPole-v1", backend="sync"), 3)
+    population = make_population(episodes)
+    population.groups[1].theta[0, 0] = torch.inf
+    evaluate = Evaluate(population, episodes, EvaluationConfig(episodes=1, max_steps=50), seed=9)
+    context = Context(3)
+    with pytest.warns(UserWarning, match="agent 1 is dead: its weights are no") as warned:
+        evaluate(context)
+    assert len(warned) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate(context)  # it is named once
+    assert population.alive.tolist() == [True, False, True]
+    assert context.fitness[1] == -np.inf
+    assert np.isfinite(context.fitness[[0, 2]]).all()
+    episodes.close()

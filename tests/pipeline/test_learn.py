@@ -1,0 +1,207 @@
+"""How many updates agents make, that a split gather changes nothing, and that death is private."""
+
+import numpy as np
+import pytest
+import torch
+
+from evorl.algorithms.dqn import DQN
+from evorl.config import Hyperparameters, ReplayConfig
+from evorl.genome import Architecture, Genome
+from evorl.networks.layout import Problem
+from evorl.pipeline import learn as learn_module
+from evorl.pipeline.context import Context
+from evorl.pipeline.learn import AnnealBeta, Learn
+from evorl.population import Population
+from evorl.replay import PrioritisedSampler, ReplayBuffer, Transitions, UniformSampler
+
+torch.set_num_threads(1)
+
+PROBLEM = Problem(4, 3)
+AGENTS = [
+    {"hidden": (16, 16), "lr": 1e-2, "learn_step": 1, "batch_size": 8},
+    {"hidden": (16,), "lr": 1e-3, "learn_step": 3, "batch_size": 5},
+    {"hidden": (40,), "lr": 1e-3, "learn_step": 16, "batch_size": 12},
+    {"hidden": (16, 9), "lr": 3e-3, "learn_step": 2, "batch_size": 8},
+]
+
+
+def make_population(agents=AGENTS):
+    genomes = []
+    for i, values in enumerate(agents):
+        own = {name: value for name, value in values.items() if name != "hidden"}
+        numbers = Hyperparameters(**own).model_dump()
+        genomes.append(Genome(i, Architecture(values["hidden"]), numbers))
+    return Population(genomes, PROBLEM, DQN(), seed=2)
+
+
+def make_learn(population, prioritised=False, shared=True, items=60, **options):
+    """A learner over a replay of random transitions."""
+    agents = population.size
+    random = np.random.default_rng(0)
+    replays = 1 if shared else agents
+    buffer = ReplayBuffer(200, (4,), torch.float32, 1, num_replays=replays)
+    kind = PrioritisedSampler if prioritised else UniformSampler
+    sampler = kind(buffer, [np.random.default_rng(10 + i) for i in range(agents)])
+    count = items * replays
+    transitions = Transitions(
+        random.normal(size=(count, 4)).astype(np.float32),
+        random.integers(3, size=count),
+        random.normal(size=(count, 1)),
+        random.normal(size=(count, 4)).astype(np.float32),
+        (random.random(count) < 0.8).astype(np.uint8),
+        np.zeros(count, np.int64),
+    )
+    where = np.repeat(np.arange(replays), items) if replays > 1 else None
+    sampler.inserted(buffer.add(transitions, where))
+    return Learn(population, buffer, sampler, **options)
+
+
+def advance(context, steps):
+    context.new_steps = np.broadcast_to(np.asarray(steps), (context.agents,)).copy()
+    context.agent_steps = context.agent_steps + context.new_steps
+
+
+def run(learn, rounds=6, steps=8):
+    context = Context(learn.population.size)
+    for _ in range(rounds):
+        advance(context, steps)
+        learn(context)
+    return context
+
+
+def assert_same_agents(left, right, agents):
+    for i in agents:
+        for part in ("online", "target", "m", "v"):
+            ours, theirs = getattr(left.state(i), part), getattr(right.state(i), part)
+            assert all(torch.equal(value, theirs[name]) for name, value in ours.items()), (i, part)
+        assert left.state(i).steps == right.state(i).steps
+
+
+@pytest.mark.parametrize("starts", [0, 1, 50, 1000])
+def test_updates_owed_add_up_without_drift(starts):
+    population = make_population(
+        [{"hidden": (4,), "learn_step": step} for step in (1, 3, 16, 1000)]
+    )
+    learn = make_learn(population, learning_starts=starts)
+    context, total = Context(4), np.zeros(4, np.int64)
+    random = np.random.default_rng(0)
+    for round_ in range(3000):
+        # 8 environments; in the second half some rows are no steps, as native ones give them
+        advance(context, 8 if round_ < 1500 else random.integers(0, 9, size=4))
+        total += learn.updates_owed(context)
+        after = np.maximum(context.agent_steps - starts, 0)
+        assert total.tolist() == (after // [1, 3, 16, 1000]).tolist()
+
+
+def test_each_agent_makes_its_updates_and_counts_them():
+    population = make_population()
+    context = run(make_learn(population, learning_starts=8), rounds=7)
+    expected = [48, 16, 3, 24]
+    assert context.agent_updates.tolist() == expected
+    assert context.updates == sum(expected)
+    assert [population.state(i).steps for i in range(4)] == expected
+    assert np.isfinite(context.loss).all()
+
+
+def test_no_update_before_the_start_nor_from_an_empty_replay():
+    population = make_population()
+    before = make_population()
+    context = run(make_learn(population, learning_starts=48))
+    assert context.updates == 0
+    context = run(make_learn(population, items=0))
+    assert context.updates == 0
+    assert np.isnan(context.loss).all()
+    assert_same_agents(population, before, range(4))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_gather_in_parts_changes_nothing(monkeypatch, shared, most):
+    whole, parts = make_population(), make_population()
+    expected = run(make_learn(whole, shared=shared))
+    learn = make_learn(parts, shared=shared)
+    bytes_of_one = 4 * 12 * learn.buffer.item_bytes  # four agents, the widest batch
+    monkeypatch.setattr(learn_module, "MOST_BYTES", most * bytes_of_one + 1)
+    assert learn._updates_at_once() == most
+    got = run(learn)
+    assert_same_agents(whole, parts, range(4))
+    assert got.agent_updates.tolist() == expected.agent_updates.tolist()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_another_agent_changes_nobody_elses_learning(shared):
+    few, more = make_population(AGENTS[:3]), make_population(AGENTS)
+    learners = [make_learn(population, shared=shared) for population in (few, more)]
+    if not shared:  # the random data of more replays begins alike only if it is drawn per replay
+        for mine, theirs in zip(*(learn.buffer._store for learn in learners), strict=True):
+            theirs[: len(mine)] = mine
+    for learn in learners:
+        run(learn)
+    assert_same_agents(few, more, range(3))
+
+
+@pytest.mark.parametrize(
+    ("steps", "beta"), [(0, 0.4), (250, 0.55), (500, 0.7), (1000, 1.0), (1003, 1.0)]
+)
+def test_beta_grows_with_the_steps_of_all_agents(steps, beta):
+    learn = make_learn(make_population(), prioritised=True)
+    context = Context(4)
+    context.agent_steps = np.array([steps, 0, 0, 0])
+    AnnealBeta(learn.sampler, ReplayConfig(beta_start=0.4, beta_end=1.0), 1000)(context)
+    assert learn.sampler.beta == pytest.approx(beta)
+
+
+def spoil(population, agent):
+    for numbers, group in zip(population.members, population.groups, strict=True):
+        group.theta[np.isin(numbers, [agent])] = torch.nan
+
+
+@pytest.mark.parametrize("prioritised", [False, True])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_dead_agent_is_named_once_and_harms_nobody(prioritised, shared):
+    healthy, population = make_population(), make_population()
+    options = {"prioritised": prioritised, "shared": shared}
+    run(make_learn(healthy, **options))
+    spoil(population, 0)
+    learn = make_learn(population, **options)
+    with pytest.warns(UserWarning, match="agent 0 is dead: its loss is no longer") as warned:
+        context = run(learn)
+    assert len(warned) == 1
+    assert population.alive.tolist() == [False, True, True, True]
+    assert_same_agents(healthy, population, [1, 2, 3])
+    assert context.agent_updates.tolist() == [8, 16, 3, 24]  # the one round in which it died
+    assert np.isnan(context.loss[0])
+    assert np.isfinite(context.loss[1:]).all()
+    if prioritised:
+        state = learn.sampler.state_dict()
+        assert all(values.isfinite().all() for values in state.values())
+        assert (learn.sampler.priorities.tree.totals > 0).all()
+
+
+def test_when_all_are_dead_nothing_is_owed():
+    population = make_population()
+    learn = make_learn(population, prioritised=True)
+    population.alive[:] = False
+    assert run(learn).updates == 0
+
+
+def test_updates_of_an_agent_that_died_in_a_split_round_are_not_counted(monkeypatch):
+    monkeypatch.setattr(learn_module, "MOST_BYTES", 1)  # one update at a time
+    population = make_population()
+    spoil(population, 0)
+    with pytest.warns(UserWarning, match="agent 0 is dead"):
+        context = run(make_learn(population), rounds=1)
+    steps = [population.state(i).steps for i in range(4)]
+    assert context.agent_updates.tolist() == steps
+
+
+def test_an_agent_with_data_does_not_wait_for_one_without():
+    population = make_population(AGENTS[:2])
+    buffer = ReplayBuffer(50, (4,), torch.float32, 1, num_replays=2)
+    sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(2)])
+    one = np.zeros((1, 4), np.float32)
+    none = np.zeros(1, np.int64)
+    item = Transitions(one, none, np.zeros((1, 1)), one, np.ones(1, np.uint8), none)
+    sampler.inserted(buffer.add(item, none))  # agent 0's episode ended early: it has a window
+    context = run(Learn(population, buffer, sampler), rounds=1)
+    assert context.agent_updates[0] == 8

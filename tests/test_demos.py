@@ -1,0 +1,56 @@
+"""What we show to newcomers runs."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from evorl.config import load_config
+from evorl.trainer import train
+
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).parent.parent
+SHIPPED = sorted(ROOT.glob("configs/dqn/*.yaml"))
+TINY = [
+    "env.num_envs=2",
+    "population.size=2",
+    "algorithm.learning_starts=20",
+    "algorithm.batch_size=16",
+    "evaluation.every=50",
+    "evaluation.episodes=1",
+    "evaluation.final_episodes=2",
+    "evaluation.max_steps=60",
+    "budget.env_steps=400",
+]
+
+
+def demo(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "demos" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_demo_online(capsys):
+    module = demo("demo_online")
+    returns = module.main(rounds=150, warm_up=20, updates=1)
+    assert returns.shape == (len(module.HIDDEN), module.EPISODES)
+    assert np.isfinite(returns).all()
+    assert (returns >= 1).all()  # CartPole pays 1 a step
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(module.HIDDEN)
+    assert f"mean return {returns[0].mean():6.1f}" in lines[0]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_config(path, tmp_path):
+    config = load_config(path, [*TINY, f"run.folder={tmp_path}"])
+    result = train(config)
+    assert result.directory.path == tmp_path / path.stem
+    assert result.score.episodes == 2
+    assert np.isfinite(result.score.mean.value)
+    files = {file.name for file in result.directory.path.iterdir()}
+    assert files == {"config.yaml", "metrics.jsonl", "summary.json", "best"}

@@ -1,0 +1,107 @@
+"""Imports point one way, and the light parts stay light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "evorl"
+
+# From the bottom to the top: a module imports from lower rows, or from its own package.
+ROWS = [
+    ("", "errors", "seeding", "memory"),  # "" is evorl/__init__.py: the version
+    ("config", "genome"),
+    ("networks", "replay", "envs", "exploration"),
+    ("algorithms",),
+    ("optimizer",),
+    ("group",),
+    ("compiled",),
+    ("population",),
+    ("agent_file", "console"),
+    ("run_directory",),
+    ("pipeline",),
+    ("score", "parts", "threads"),
+    ("trainer",),
+    ("cli",),
+    ("__main__",),
+]
+ROW = {part: row for row, parts in enumerate(ROWS) for part in parts}
+FILES = sorted(PACKAGE.rglob("*.py"))
+NAMES = {path: ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in FILES}
+
+
+def part_of(path):
+    """The top-level module or package below evorl that a file belongs to."""
+    first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def imported(path):
+    """Every absolute name that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def inside(path):
+    """What a file imports from evorl, without the prefix."""
+    for name in imported(path):
+        if name == "evorl" or name.startswith("evorl."):
+            yield name.removeprefix("evorl").removeprefix(".")
+
+
+def test_every_part_has_a_row():
+    assert {part_of(path) for path in FILES} <= set(ROW)
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES.values())
+def test_imports_point_downwards(path):
+    own = part_of(path)
+    for name in inside(path):
+        other = name.split(".")[0]
+        other = other if other in ROW else ""  # `from evorl import __version__`
+        assert other == own or ROW[other] < ROW[own], f"{NAMES[path]} imports evorl.{name}"
+
+
+def test_no_module_imports_itself_in_a_circle():
+    known = {name.removesuffix(".__init__") or "": path for path, name in NAMES.items()}
+    known = {("" if name == "__init__" else name): path for name, path in known.items()}
+
+    def needs(name):
+        for target in inside(known[name]):
+            while target not in known:
+                target = target.rpartition(".")[0]
+            yield target
+
+    done, open_ = set(), []
+
+    def visit(name):
+        assert name not in open_, " → ".join([*open_, name])
+        if name not in done:
+            open_.append(name)
+            for other in needs(name):
+                visit(other)
+            done.add(open_.pop())
+
+    for name in known:
+        visit(name)
+
+
+def test_only_the_dataset_imports_accelerate():
+    users = {
+        NAMES[path]
+        for path in FILES
+        if any(name.split(".")[0] == "accelerate" for name in imported(path))
+    }
+    assert users == {"replay.dataset"}
+
+
+def test_reading_a_configuration_does_not_load_torch():
+    code = "import sys, evorl.config, evorl.genome; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
