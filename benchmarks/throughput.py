@@ -16,19 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from lander import ENVS, LanderLoop
 from plain import PlainAgent
 from timing import best_seconds
 from tqdm import tqdm
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import Hyperparameters, RunConfig, parse_config
-from evorl.envs import EnvSpec, VectorEnv, make_vector_env
+from evorl.config import Hyperparameters
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
-from evorl.parts import make_population, make_problem, make_replay
-from evorl.pipeline.collect import Collect
-from evorl.pipeline.context import Context
-from evorl.pipeline.learn import Learn
 from evorl.population import Population
 from evorl.replay import Samples
 from evorl.replay.plans import GroupPlan
@@ -124,11 +120,11 @@ def against_plain(
 
 
 def mixed(size: int, activations: Sequence[Any]) -> list[Architecture]:
-    """Widths 16 to 128 and depths 1 to 3, the same for everyone who measures."""
-    widths = (16, 24, 32, 48, 64, 96, 112, 128)
+    """Widths 16 to 128 and depths 1 to 3 in turn, the same for everyone who measures."""
+    widths, depths = (16, 24, 32, 48, 64, 96, 128), (1, 2, 3)
     return [
         Architecture(
-            (widths[i % len(widths)],) * (1 + (i + i // 8) % 3), activations[i % len(activations)]
+            (widths[i % len(widths)],) * depths[i % len(depths)], activations[i % len(activations)]
         )
         for i in range(size)
     ]
@@ -192,80 +188,19 @@ def mutate(hidden: list[int], random: np.random.Generator) -> None:
         hidden[place] = int(np.clip(hidden[place] + random.choice([-16, -8, 8, 16]), 16, 64))
 
 
-def lander(size: int) -> RunConfig:
-    """LunarLander-v3, 8 environments an agent, one update per environment step."""
-    return parse_config(
-        {
-            "env": {"id": "LunarLander-v3", "num_envs": 8, "backend": "sync"},
-            "algorithm": {"batch_size": BATCH, "learn_step": 1, "learning_starts": 0},
-            "network": {"hidden": [32, 32]},
-            "population": {"size": size},
-            "compile": False,
-        }
-    )
-
-
-class Loop:
-    """The stages collect and learn on LunarLander, and their parts alone."""
-
-    def __init__(self, size: int) -> None:
-        config = lander(size)
-        self.env: VectorEnv = make_vector_env(EnvSpec(config.env.id, "sync"), size, 8)
-        problem = make_problem(self.env.observation, self.env.num_actions)
-        self.population = make_population(config, problem)
-        self.buffer, self.sampler = make_replay(config, self.env.observation)
-        self.collect = Collect(
-            self.population, self.env, self.buffer, self.sampler, n_step=1, seed=1
-        )
-        self.learn = Learn(self.population, self.buffer, self.sampler)
-        self.context = Context(size)
-        for _ in range(150):
-            self.round()
-        self.context.timer.seconds.clear()
-
-    def round(self) -> None:
-        """What the trainer does in an iteration."""
-        self.collect(self.context)
-        self.learn(self.context)
-
-    def parts(self) -> dict[str, Callable[[], object]]:
-        """Each part of a round by itself, without stages, timers and loader."""
-        size, slots = self.population.size, self.env.num_envs
-        obs = self.env.reset(range(slots))
-        grid = obs.reshape(size, 8, -1)
-        explore = np.zeros((size, 8), dtype=bool)
-        actions = np.random.default_rng(0).integers(ACTIONS, size=(size, 8))
-        plans = self.population.plans(np.full(size, ROUND))
-        samples = self.sampler.sample(plans)
-        new = self.env.step(actions.reshape(-1))
-
-        def store() -> None:
-            step = (obs, actions.reshape(-1), new.reward, new.next_obs)
-            windows = self.collect.windows.push(*step, new.terminated, new.truncated)
-            self.sampler.inserted(self.buffer.add(windows))
-
-        return {
-            "act": lambda: self.population.act(grid, explore, actions),
-            "step": lambda: self.env.step(actions.reshape(-1)),
-            "store": store,
-            "sample": lambda: self.sampler.sample(plans),
-            "update": lambda: self.population.learn(samples, plans),
-        }
-
-
 def loops() -> list[Figure]:
     """The whole training loop against the sum of its bare parts, and what the loader costs."""
     figures = []
     for size in (4, 16):
-        loop = Loop(size)
+        loop = LanderLoop(size, BATCH)
         parts = loop.parts()
-        loaded = partial(load, loop.learn, parts["sample"], size)
-        seconds = best_seconds({"loop": loop.round, "loader": loaded, **parts}, calls=20)
-        loop.env.close()
-        shares, steps = loop.context.timer.shares(), size * 8
-        name = f"LunarLander loop, {size} agents"
+        candidates = {"loop": loop.round, "loader": loop.load, **parts}
+        seconds = best_seconds(candidates, calls=20)
+        loop.close()
+        shares, name = loop.context.timer.shares(), f"LunarLander loop, {size} agents"
         bare = sum(seconds[part] for part in parts)
-        figures.append(Figure(f"{name}: environment steps per second", steps / seconds["loop"], ""))
+        speed = size * ENVS / seconds["loop"]
+        figures.append(Figure(f"{name}: environment steps per second", speed, ""))
         figures += [
             Figure(f"{name}: share of {part}", 100 * share, " %") for part, share in shares.items()
         ]
@@ -273,13 +208,6 @@ def loops() -> list[Figure]:
         loader = 100 * seconds["loader"] / seconds["update"]
         figures.append(Figure(f"{name}: loader, of the update", loader, " %", 10, most=True))
     return figures
-
-
-def load(learn: Learn, _: object, size: int) -> None:
-    """A round's batches through the prepared DataLoader."""
-    learn.dataset.request(learn.population.plans(np.full(size, ROUND)))
-    for _samples in learn.loader:
-        pass
 
 
 def main() -> None:

@@ -4,7 +4,9 @@ import os
 import shutil
 import sys
 import warnings
-from typing import Literal
+from collections.abc import Sequence
+from types import FunctionType
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,9 +17,9 @@ from evorl.networks.layout import Signature
 from evorl.optimizer import Coefficients
 
 WORTH_UPDATES = 100_000  # compiling costs 5 to 25 s a signature and saves about 0.3 ms an update
-GRAPHS = 256  # torch counts graphs per function, and all signatures share one
 
 Compile = Literal["auto"] | bool
+Kind = tuple[Signature, int, tuple[bool, ...]]
 
 
 def wants_compiling(setting: Compile, updates: int) -> bool:
@@ -39,7 +41,8 @@ class CompiledUpdates:
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
         self.failed = False
-        self._functions: dict[tuple[Signature, int, tuple[bool, ...]], UpdateFunction] = {}
+        self._functions: dict[Kind, UpdateFunction] = {}
+        self._shapes: set[tuple[object, ...]] = set()
 
     def update(self, group: Group, batch: Batch, c: Coefficients) -> Tensor:
         """Move every row of the group by one update, in place; TD errors [P, B]."""
@@ -50,24 +53,47 @@ class CompiledUpdates:
                 # Nothing has moved yet: compiling fails before the program runs.
                 self.failed = True
                 reason = str(error).strip().splitlines() or [type(error).__name__]
-                warnings.warn(
-                    f"torch.compile failed, going on without it: {reason[0]}", stacklevel=2
-                )
+                message = f"torch.compile failed, going on without it: {reason[0]}"
+                warnings.warn(message, stacklevel=2)
         return group.update(self.algorithm, batch, c)
 
     def _call(self, group: Group, batch: Batch, c: Coefficients) -> Tensor:
-        key = (group.layout.signature, group.layout.depth, group.network.mlp.blended)
-        if key not in self._functions:
-            self._functions[key] = torch.compile(
-                functional_update(group.network, self.algorithm),
-                fullgraph=True,
-                dynamic=False,  # widths static: dynamic ones were 26 % slower
-                options={"cpp_wrapper": True},
-            )
+        kind = (group.layout.signature, group.layout.depth, group.network.mlp.blended)
         matrices = (group.theta, group.target, group.m, group.v)
-        if group.size > 1:  # the group size comes and goes with evolution; 1 is always special
-            masks = (part for mask in group.live for part in mask)
-            for tensor in (*matrices, *masks, *batch, *c):
-                torch._dynamo.maybe_mark_dynamic(tensor, 0)
-        with torch._dynamo.config.patch(recompile_limit=GRAPHS, accumulated_recompile_limit=GRAPHS):
-            return self._functions[key](*matrices, group.live, batch, c)
+        if kind not in self._functions:
+            self._functions[kind] = _compile(functional_update(group.network, self.algorithm))
+        # Marks count while compiling only, and setting them takes longer than the guards do.
+        shape = (kind, batch.obs.shape[1:], group.size == 1)
+        if shape not in self._shapes:
+            self._shapes.add(shape)
+            if group.size > 1:  # the group size comes and goes with evolution; 1 is always special
+                masks = (part for mask in group.live for part in mask)
+                for tensor in (*matrices, *masks, *batch, *c):
+                    torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        return self._functions[kind](*matrices, group.live, batch, c)
+
+
+def _compile(function: UpdateFunction) -> UpdateFunction:
+    """Compile under a code object of its own.
+
+    torch.compile keeps its programs by code object. Sharing one, every call would look through the
+    programs of all kinds for its own, and all kinds together would share one limit.
+    """
+    assert isinstance(function, FunctionType)
+    code, closure = function.__code__.replace(), function.__closure__
+    own = FunctionType(code, function.__globals__, function.__name__, None, closure)
+    compiled: UpdateFunction = torch.compile(
+        own,
+        fullgraph=True,
+        dynamic=False,  # widths static: dynamic ones were 26 % slower
+        options={"cpp_wrapper": True, "guard_filter_fn": _tensors_only},
+    )
+    return compiled
+
+
+def _tensors_only(guards: Sequence[Any]) -> list[bool]:
+    """Keep the guards on tensors and shapes: all else that the update reads never changes.
+
+    The network belongs to its kind. Checking it anew at every call took a fifth of the time.
+    """
+    return [guard.guard_type in ("TENSOR_MATCH", "SHAPE_ENV") for guard in guards]

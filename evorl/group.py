@@ -42,8 +42,8 @@ class Group:
     """Rows of weights, target weights and Adam moments for agents of one signature.
 
     The agents come sorted by depth, deepest first: a layer is computed for the first rows only.
-    With `whole_layers` it is computed for all, and masked where an agent lacks it: more arithmetic,
-    but a program that does not depend on who is how deep.
+    With `whole` every layer is computed for all, and masked: more arithmetic, but a program that
+    doesn't depend on who is how deep, or gated where.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class Group:
         layout: Layout,
         genomes: Sequence[Genome],
         states: Sequence[AgentState],
-        *,
-        whole_layers: bool = False,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        whole: bool = False,
     ) -> None:
         self.layout, self.genomes = layout, list(genomes)
         architectures = [genome.architecture for genome in genomes]
         rows = needed_rows(architectures, layout.depth)
         blended = blended_layers(architectures, rows)
-        if whole_layers:
+        if whole:
             rows = (len(genomes),) * layout.depth
-            blended = tuple(k > 0 for k in range(layout.depth))
+            mixed = any(blended_layers(architectures, rows))
+            blended = tuple(mixed and k > 0 for k in range(layout.depth))
         self.network = Network(layout, blended, torch.device(device).type)
         self.theta, self.target, self.m, self.v = (
             torch.stack([layout.pack(getattr(state, part)) for state in states]).to(device, dtype)

@@ -27,7 +27,7 @@ def keep_freed_memory() -> bool:
 
 
 def check_fits(size: int, what: str, advice: str) -> None:
-    """ConfigError if so many bytes are more than the machine has: better than being killed later."""
+    """ConfigError if so many bytes are more than the machine has; it would be killed later."""
     total = total_memory()
     if total is not None and size > total:
         raise ConfigError(

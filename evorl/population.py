@@ -3,7 +3,7 @@
 Legend: P agents, N environments of an agent, U updates of a round, B batch, n reward steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ from evorl.networks.layout import Layout, Problem, Signature, signature
 from evorl.optimizer import Coefficients, coefficients
 from evorl.replay.plans import GroupPlan, split_groups
 from evorl.replay.transitions import Samples
+
+DEPTHS_APART = 128  # width from which a compiled group holds agents of one depth only
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -53,39 +55,47 @@ class Population:
         self.periodic_target = periodic_target
         self.dtype, self.device = dtype, torch.device(device)
         self.compiled = CompiledUpdates(algorithm) if compiled else None
-        self._depths: dict[Signature, int] = {}
-        self._mixed: set[Signature] = set()
+        self._depths: dict[tuple[Signature, int], int] = {}
         born = [fresh_parameters(problem, genome, seed) for genome in genomes]
         self.rebuild(genomes, [newborn(parameters) for parameters in born])
 
     def rebuild(self, genomes: Sequence[Genome], states: Sequence[AgentState]) -> None:
         """Replace every agent: sort these into groups and pad them into matrices."""
         self.genomes = list(genomes)
-        members: dict[Signature, list[int]] = {}
+        members: dict[tuple[Signature, int], list[int]] = {}
         for i, genome in enumerate(self.genomes):
-            members.setdefault(signature(genome.architecture), []).append(i)
+            members.setdefault(self._kind(genome), []).append(i)
         self.groups: list[Group] = []
         self.members: list[Ints] = []  # for each group the numbers of its agents
-        for sign, unsorted in members.items():
+        for kind, unsorted in members.items():
+            sign = kind[0]
             numbers = sorted(unsorted, key=lambda i: -self.genomes[i].architecture.depth)
             own = [self.genomes[i] for i in numbers]
-            # A layout never gets shallower within a run: fewer programs to compile.
-            depth = max([g.architecture.depth for g in own] + [self._depths.get(sign, 1)])
-            self._depths[sign] = depth
-            if any(g.architecture.depth < depth or any(g.architecture.gated) for g in own):
-                self._mixed.add(sign)
+            depth = own[0].architecture.depth
+            if self.compiled is not None:  # layouts only get deeper: fewer programs to compile
+                depth = self._depths[kind] = max(depth, self._depths.get(kind, 1))
+            layout = Layout(self.problem, sign, depth)
             group = Group(
-                Layout(self.problem, sign, depth),
+                layout,
                 own,
                 [states[i] for i in numbers],
-                # compiled, there are two programs: all alike, or anything goes
-                whole_layers=self.compiled is not None and sign in self._mixed,
-                dtype=self.dtype,
-                device=self.device,
+                self.dtype,
+                self.device,
+                whole=self.compiled is not None,
             )
             self.groups.append(group)
             self.members.append(np.array(numbers, dtype=np.int64))
         self.alive = np.ones(len(self.genomes), dtype=bool)
+
+    def _kind(self, genome: Genome) -> tuple[Signature, int]:
+        """Agents of one kind share a matrix.
+
+        Depths mix: few matrices make few dispatches. Only in wide compiled groups, where arithmetic
+        counts for more, they are kept apart: there every layer is computed for all agents.
+        """
+        sign = signature(genome.architecture)
+        apart = self.compiled is not None and sign.width >= DEPTHS_APART
+        return sign, genome.architecture.depth if apart else 0
 
     @property
     def size(self) -> int:
@@ -150,16 +160,16 @@ class Population:
 
     def _learn_group(self, group: Group, samples: Samples, updates: Ints) -> Tensor:
         rows = coefficients(group.steps, updates, group.hp, self.periodic_target)
-        stacked = torch.from_numpy(np.stack(list(rows.values()), 1)).to(self.device, self.dtype)
         gamma = torch.from_numpy(group.hp["gamma"]).to(self.device, self.dtype)
-        batches = zip(*(field.unbind(0) for field in fold(samples, gamma)), strict=True)
+        # one tensor for each: as parts of one, their offsets would be inputs of a compiled update
+        numbers = (torch.from_numpy(row).to(self.device, self.dtype) for row in rows.values())
         errors = []
-        for fields, c in zip(batches, stacked, strict=True):
-            batch, numbers = Batch(*fields), Coefficients(*c)
+        for fields, c in zip(_by_update(fold(samples, gamma)), _by_update(numbers), strict=True):
+            batch, own = Batch(*fields), Coefficients(*c)
             if self.compiled is not None:
-                errors.append(self.compiled.update(group, batch, numbers))
+                errors.append(self.compiled.update(group, batch, own))
             else:
-                errors.append(group.update(self.algorithm, batch, numbers))
+                errors.append(group.update(self.algorithm, batch, own))
         group.steps += updates
         return torch.stack(errors)
 
@@ -168,6 +178,11 @@ class Population:
         for numbers, group in zip(self.members, self.groups, strict=True):
             self.alive[numbers] &= group.theta.isfinite().all(1).cpu().numpy()
         return np.flatnonzero(~self.alive)
+
+
+def _by_update(fields: Iterable[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+    """Fields [U, P, ...] as one tuple of [P, ...] per update."""
+    return zip(*(field.unbind(0) for field in fields), strict=True)
 
 
 def fold(samples: Samples, gamma: Tensor) -> Batch:
