@@ -1,6 +1,6 @@
 """How fast evorl is, as ratios measured in one run, on one thread.
 
-    python benchmarks/throughput.py           # about five minutes, most of it compiling
+    python benchmarks/throughput.py           # about three minutes, half of it compiling
     python benchmarks/throughput.py --json    # for machines
     python benchmarks/throughput.py --eager   # without compiling, a minute
 

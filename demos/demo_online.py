@@ -7,6 +7,7 @@ share one replay, and are updated as one tensor program. Takes about half a minu
 """
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from tqdm import trange
 
@@ -22,19 +23,20 @@ from evorl.replay import NStep, ReplayBuffer, UniformSampler
 from evorl.replay.dataset import ReplayDataset, replay_loader
 from evorl.seeding import generator, held_out
 
-SEED, ENVS, BATCH, EPISODES = 1, 8, 64, 20
+SEED, ENVS, EPISODES = 1, 8, 20
 LEARNING_RATES = (3e-4, 1e-3, 1e-3, 3e-3)
 HIDDEN = ((64, 64), (64, 64), (128,), (64, 64, 64))
 
 
-def main(rounds: int = 5000, warm_up: int = 100, updates: int = 2) -> np.ndarray:
+def main(rounds: int = 5000, warm_up: int = 100, updates: int = 2) -> npt.NDArray[np.float64]:
     """Train for so many steps of every environment; held-out returns [agent, episode]."""
     torch.set_num_threads(1)  # networks this small lose more by waiting for each other
     agents = len(HIDDEN)
     spec = EnvSpec("CartPole-v1", backend="sync")
     env = make_vector_env(spec, agents, ENVS)
+    common = Hyperparameters(batch_size=64, epsilon_end=0.05, epsilon_steps=10_000).model_dump()
     genomes = [
-        Genome(i, Architecture(HIDDEN[i]), Hyperparameters(lr=lr, batch_size=BATCH).model_dump())
+        Genome(i, Architecture(HIDDEN[i]), common | {"lr": lr})
         for i, lr in enumerate(LEARNING_RATES)
     ]
     population = Population(
@@ -50,10 +52,11 @@ def main(rounds: int = 5000, warm_up: int = 100, updates: int = 2) -> np.ndarray
     exploration = Exploration(ENVS, env.num_actions)
     exploration.reseed([generator(SEED, "explore", i) for i in range(agents)])
 
+    schedule = [population.hyperparameter(f"epsilon_{part}") for part in ("start", "end", "steps")]
     obs = env.reset(range(agents * ENVS))
     for step in trange(rounds, unit="round", disable=None):
         # act: every agent in each of its environments
-        rate = epsilon(np.full(agents, step), start=1.0, end=0.05, duration=rounds / 4)
+        rate = epsilon(np.full(agents, step * ENVS), *schedule)
         explore, random = exploration.draw(rate)
         grid = obs.reshape(agents, ENVS, *observation.shape)
         actions = population.act(grid, explore, random).reshape(-1)
@@ -71,7 +74,8 @@ def main(rounds: int = 5000, warm_up: int = 100, updates: int = 2) -> np.ndarray
             plans = population.plans(np.full(agents, updates))
             dataset.request(plans)
             for samples in loader:
-                population.learn(samples, plans)
+                learned = population.learn(samples, plans)
+                sampler.update_priorities(learned.td_errors, population.alive)
     env.close()
 
     episodes = make_episodes(spec, agents * EPISODES)

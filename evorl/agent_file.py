@@ -34,6 +34,8 @@ class SavedAgent(NamedTuple):
 class AgentFacts:
     """What agent.json says."""
 
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
+
     format: Literal[1]
     genome: Genome
     problem: Problem

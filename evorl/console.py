@@ -58,7 +58,7 @@ class Console:
 
 
 def show_warnings_on(console: Console) -> None:
-    """Send every Python warning of evorl to the console, each one once."""
+    """Send Python's warnings to the console, and those of evorl each once."""
     warnings.showwarning = console.warn
     warnings.filterwarnings("default", module="evorl")
 

@@ -1,7 +1,7 @@
 """What an agent is made of: its architecture and its hyperparameters, apart from its weights."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 Activation = Literal["relu", "elu", "gelu", "tanh", "silu"]
@@ -24,6 +24,8 @@ HYPERPARAMETERS = (
 @dataclass(frozen=True)
 class Architecture:
     """The shape of one agent's network."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
 
     hidden: tuple[int, ...] = (64, 64)
     activation: Activation = "relu"
@@ -65,9 +67,11 @@ class Architecture:
 class Genome:
     """One agent: who it is, and everything about it that is not a weight."""
 
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
+
     id: int
-    architecture: Architecture = field(default_factory=Architecture)
-    hyperparameters: Mapping[str, float] = field(default_factory=dict)
+    architecture: Architecture
+    hyperparameters: Mapping[str, float]
 
     def __post_init__(self) -> None:
         if set(self.hyperparameters) != set(HYPERPARAMETERS):

@@ -1,6 +1,6 @@
 """One matrix: the agents of one signature, their optimizer, and the update that moves them all.
 
-Legend: P agents of the group, D row length, U updates of a round, B batch, A actions.
+Legend: P agents of the group, D row length, B batch, A actions, N environments.
 """
 
 from collections.abc import Callable, Sequence

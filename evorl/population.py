@@ -36,7 +36,7 @@ class Learned(NamedTuple):
 
 
 class Population:
-    """Agents in groups by signature; `agents` numbers are positions in `genomes`."""
+    """Agents in groups by kind; an agent's number is its position in `genomes`."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ def train(config: RunConfig, console: Console | None = None) -> Result:
         episodes = make_episodes(spec, config.population.size * config.evaluation.episodes)
         stack.callback(episodes.close)
         set_threads(population)
-        directory = _open_directory(config, spec)
+        directory = _open_directory(config, spec, population)
         console.say(f"environments: {spec.backend} ({reason})")
         _introduce(config, env, population, directory, console)
 
@@ -110,7 +110,7 @@ class _NextGeneration:
         if not self.population.alive.any():
             raise RunError(
                 f"{self.directory.path}: all agents are dead, their loss or weights are not finite;"
-                " try a smaller algorithm.lr"
+                " try a smaller algorithm.lr (best/ has the best agent there was, if any)"
             )
 
 
@@ -120,11 +120,11 @@ def _choose_environments(config: RunConfig) -> tuple[EnvSpec, str]:
     return dataclasses.replace(spec, backend=backend), reason
 
 
-def _open_directory(config: RunConfig, spec: EnvSpec) -> RunDirectory:
-    """The configuration is written with its backend resolved, so that a rerun takes the same."""
-    resolved = config.model_copy(
-        update={"env": config.env.model_copy(update={"backend": spec.backend})}
-    )
+def _open_directory(config: RunConfig, spec: EnvSpec, population: Population) -> RunDirectory:
+    """The configuration is written with what `auto` stood for, so that a rerun does the same."""
+    env = config.env.model_copy(update={"backend": spec.backend})
+    compiled = population.compiled is not None
+    resolved = config.model_copy(update={"env": env, "compile": compiled})
     directory = RunDirectory.create(config.run.folder, config.name, config.run.if_exists)
     directory.write_config(dump_config(resolved))
     return directory

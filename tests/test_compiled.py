@@ -8,14 +8,18 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from reference import random_samples
+from reference import genome, random_samples
 from test_population import MIXED, NINE, PARTS, PROBLEM, assert_padding_zero, trained
 
 from evorl.algorithms.dqn import DQN
 from evorl.compiled import WORTH_UPDATES, has_compiler, wants_compiling
+from evorl.genome import Architecture
 from evorl.population import Population
 
 torch.set_num_threads(1)
+
+# wide agents are grouped by depth when compiled, and their samples lie elsewhere
+NARROW = [g for g in MIXED if max(g.architecture.hidden) <= 64]
 
 
 def test_auto_compiles_long_runs_where_there_is_a_compiler(monkeypatch):
@@ -36,7 +40,7 @@ needs_compiler = pytest.mark.skipif(not has_compiler(), reason="torch.compile ne
     ("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-9)], ids=["f32", "f64"]
 )
 def test_compiled_equals_eager(dtype, tolerance):
-    genomes = MIXED[3:5]  # one group with LayerNorm, dueling, a gate and absent layers
+    genomes = MIXED[5:7]  # one group with LayerNorm, a gate and absent layers
     updates = np.array([7, 10])
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="torch.compile failed")
@@ -52,6 +56,15 @@ def test_compiled_equals_eager(dtype, tolerance):
                     value, getattr(b, part)[name], rtol=0, atol=tolerance, msg=f"{i} {part} {name}"
                 )
     assert_padding_zero(compiled)
+
+
+def test_wide_agents_are_compiled_apart_by_depth():
+    wide, narrow = [Architecture((100,) * depth) for depth in (1, 2)], Architecture((16,))
+    genomes = [genome(i, a) for i, a in enumerate([*wide, narrow, wide[1], Architecture((9, 9))])]
+    compiled = Population(genomes, PROBLEM, DQN(), compiled=True)
+    assert [numbers.tolist() for numbers in compiled.members] == [[0], [1, 3], [4, 2]]
+    eager = Population(genomes, PROBLEM, DQN())
+    assert [numbers.tolist() for numbers in eager.members] == [[1, 3, 0], [4, 2]]
 
 
 @pytest.mark.slow
@@ -83,16 +96,16 @@ def test_when_compiling_fails_the_update_goes_on_eagerly(monkeypatch):
         return call
 
     monkeypatch.setattr(torch, "compile", failing)
-    sizes = np.full(len(MIXED), 4)
+    sizes = np.full(len(NARROW), 4)
     with pytest.warns(UserWarning, match=r"going on without it: no compiler$") as caught:
-        compiled = trained(MIXED, 2, sizes, compiled=True)
+        compiled = trained(NARROW, 2, sizes, compiled=True)
     assert len(caught) == len(calls) == 1
-    eager = Population(MIXED, PROBLEM, DQN())
+    eager = Population(NARROW, PROBLEM, DQN())
     random = np.random.default_rng(0)
     for _ in range(2):
         plans = compiled.plans(sizes)
         eager.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
-    for i in range(len(MIXED)):
+    for i in range(len(NARROW)):
         for name, value in compiled.state(i).online.items():
             assert torch.equal(value, eager.state(i).online[name])
 

@@ -11,8 +11,8 @@ PACKAGE = Path(__file__).parent.parent / "evorl"
 
 # From the bottom to the top: a module imports from lower rows, or from its own package.
 ROWS = [
-    ("", "errors", "seeding", "memory"),  # "" is evorl/__init__.py: the version
-    ("config", "genome"),
+    ("", "errors", "seeding"),  # "" is evorl/__init__.py: the version
+    ("config", "genome", "memory"),
     ("networks", "replay", "envs", "exploration"),
     ("algorithms",),
     ("optimizer",),

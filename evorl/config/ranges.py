@@ -1,4 +1,4 @@
-"""The ranges and units of options: the types that the sections of config.py are made of."""
+"""The ranges and units of options: the types that the sections of sections.py are made of."""
 
 from typing import Annotated, Any, Literal, NoReturn
 

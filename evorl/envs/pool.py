@@ -108,8 +108,7 @@ def _import() -> Any:
             return importlib.import_module("envpool")
     except ImportError as error:
         raise ConfigError(
-            "env.backend: envpool is not installed; pip install 'evorl[envpool]' "
-            "(in a clone: pip install -e '.[envpool]')"
+            "env.backend: envpool is not installed; in the clone: pip install -e '.[envpool]'"
         ) from error
 
 

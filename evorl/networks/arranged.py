@@ -1,6 +1,7 @@
 """A group's weights as the forward and backward passes want them: by layer, shaped to broadcast.
 
-Legend: P agents, R ≤ P rows that a layer computes, W padded width, O outputs.
+Legend: P agents, R ≤ P rows that a layer computes, C and O channels in and out, k kernel, W padded
+width, Q outputs of the head.
 
 Rows are sorted by depth, so the agents that have a layer are the first ones.
 """
@@ -41,8 +42,8 @@ class Arranged(NamedTuple):
 
     convolutions: tuple[Convolution, ...]
     hidden: tuple[HiddenLayer, ...]
-    head_weight: Tensor  # [P, O, W]
-    head_bias: Tensor  # [P, O, 1]
+    head_weight: Tensor  # [P, Q, W]
+    head_bias: Tensor  # [P, Q, 1]
 
 
 def arrange(views: Weights, live: Live) -> Arranged:

@@ -41,7 +41,7 @@ def choose(weight: tuple[int, ...], height: int, width: int, first: bool, device
     """The fastest way for weights (O, C, k, k) giving an h×w result.
 
     Measured on a CPU by benchmarks/convolution.py: large layers are bound by arithmetic, where
-    PyTorch's own kernel wins; small ones by dispatch and packing. On a GPU, grouped.
+    PyTorch's own kernel wins; small ones by dispatch and packing. On a GPU grouped is a guess.
 
     A fixed rule and not a timing at start-up: the ways differ in the last bits, and the same seed
     must give the same bytes.

@@ -30,6 +30,8 @@ Shapes = dict[str, tuple[int, ...]]
 class Problem:
     """What a network must fit: the observation it reads and the actions it values."""
 
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
+
     inputs: int  # vector length after encoding; 0 for images
     actions: int
     image: tuple[int, int, int] | None = None  # channels, height, width
@@ -38,7 +40,7 @@ class Problem:
 
 
 class Signature(NamedTuple):
-    """Agents with equal signatures share a matrix; depths mix within one."""
+    """What agents must have in common to share a matrix; depths may mix within one."""
 
     width: int
     activation: Activation

@@ -2,8 +2,8 @@
 
 Legend: P agents, R ≤ P rows that a layer computes, W padded width.
 
-They are tensors and never Python numbers, so that a compiled update survives evolution: new genomes
-change values, not the program.
+The masks are tensors and never Python numbers, so that a compiled update survives evolution: new
+genomes change values, not the program.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,9 @@
 """A stack of MLPs, one per agent, run as batched matrix products.
 
-Legend: P agents, R ≤ P agents that have a layer, B batch, I inputs, W padded width, O outputs
-(actions, dueling also a value).
+Legend: P agents, R ≤ P rows that a layer computes, B batch, I inputs, W padded width, A actions.
 
 The backward pass is written out instead of left to autograd: networks this small are bound by
-dispatch, and without the engine an update takes half the time, eager or compiled alike
-(benchmarks/throughput.py). tests/networks checks it against autograd.
+dispatch, and autograd's own share was half of an eager update. The tests check it against autograd.
 """
 
 from typing import NamedTuple

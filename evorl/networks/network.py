@@ -1,6 +1,6 @@
 """All networks of a group as one: encode the observation, convolve images, run the MLP.
 
-Legend: P agents, B batch, A actions, D row length.
+Legend: P agents, B batch, A actions.
 """
 
 from typing import NamedTuple

@@ -16,7 +16,7 @@ from evorl.seeding import generator, integers
 
 
 class Collect:
-    """One step of all environments. A new generation starts with fresh episodes, keyed by agent."""
+    """One step of all environments; after `end_generation` with fresh episodes, keyed by agent."""
 
     def __init__(
         self,
@@ -36,13 +36,11 @@ class Collect:
         self.windows = NStep(env.num_envs, n_step, spec.shape, spec.dtype)
         self._agent_of = np.arange(env.num_envs) // self.num_envs
         self._obs: npt.NDArray[np.generic] | None = None
-        self._generation = -1
 
     def __call__(self, context: Context) -> None:
         """Act, step, store."""
-        if context.generation != self._generation or self._obs is None:
-            self._begin(context.generation)
-        assert self._obs is not None
+        if self._obs is None:
+            self._obs = self._begin(context.generation)
         obs, shape = self._obs, (self.population.size, self.num_envs)
         with context.timer("act"):
             context.epsilon = self.exploration_rate(context)
@@ -78,16 +76,15 @@ class Collect:
         self._store(self.windows.flush())
         self._obs = None
 
-    def _begin(self, generation: int) -> None:
+    def _begin(self, generation: int) -> npt.NDArray[np.generic]:
         agents = range(self.population.size)
         seeds = [
             integers(self.seed, "environment", generation, agent, count=self.num_envs)
             for agent in agents
         ]
-        self._obs = self.env.reset([seed for own in seeds for seed in own])
         for purpose, part in (("explore", self.exploration), ("sample", self.sampler)):
             part.reseed([generator(self.seed, purpose, generation, agent) for agent in agents])
-        self._generation = generation
+        return self.env.reset([seed for own in seeds for seed in own])
 
     def _store(self, transitions: Transitions) -> None:
         replay = self._agent_of[transitions.slot] if self.buffer.num_replays > 1 else None

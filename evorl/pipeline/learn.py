@@ -65,8 +65,7 @@ class Learn:
         for agent in np.flatnonzero(alive & ~self.population.alive):
             warn_dead(int(agent), "its loss is no longer finite")
         with context.timer("sample"):
-            for group, (plan, errors) in enumerate(zip(plans, learned.td_errors, strict=True)):
-                self.sampler.update_priorities(group, errors, self.population.alive[plan.agents])
+            self.sampler.update_priorities(learned.td_errors, self.population.alive)
         return learned.loss
 
     def _updates_at_once(self) -> int:

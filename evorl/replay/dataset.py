@@ -40,7 +40,7 @@ class ReplayDataset(IterableDataset[Samples]):
 
 
 def replay_loader(dataset: ReplayDataset, device: torch.device | str) -> DataLoader[Samples]:
-    """The loader of this process's own replay; make the Accelerator first, as this asks its state.
+    """The loader of this process's own replay; where there is an Accelerator, make that first.
 
     `accelerator.prepare` would make a dispatcher that feeds rank 0's replay to every rank;
     preparing for one process keeps each rank on its own.

@@ -28,14 +28,6 @@ class GroupPlan(NamedTuple):
         return int(max(self.updates, default=0)), len(self.agents), self.width
 
 
-class GroupSpan(NamedTuple):
-    """A group's part of a round."""
-
-    shape: tuple[int, int, int]  # (U, P, B)
-    place: int  # its first position in the flat batch
-    draws: slice  # its stretch of the draws
-
-
 class Layout(NamedTuple):
     """Everything about a round that does not depend on what is drawn.
 
@@ -44,14 +36,13 @@ class Layout(NamedTuple):
     """
 
     agents: IntArray  # [D] agent of each draw
-    member: IntArray  # [D] its row in its group
     positions: IntArray  # [D] where the draw lands in the flat batch
     batches: IntArray  # first draw of every (agent, update)
     batch_of: IntArray  # [D] which of those batches
     scale: Tensor  # [K] 1 / batch size; 0 for padding
     padding: IntArray  # [K] slots before the draws are put in: the first of each agent's replay
     streams: list[tuple[int, int, int]]  # (agent, its first draw, one past its last)
-    groups: list[GroupSpan]
+    shapes: list[tuple[int, int, int]]  # (U, P, B) of each group
 
 
 def make_layout(
@@ -59,8 +50,8 @@ def make_layout(
 ) -> Layout:
     """Lays out a round. `first_slots` [A] is where each agent's replay begins."""
     check_plans(plans, len(first_slots))
-    agents, member, positions, starts, padding, draws_of, groups = [], [], [], [], [], [], []
-    place = draws = 0
+    agents, positions, starts, padding, draws_of = [], [], [], [], []
+    place = 0
     for plan in plans:
         updates, rows, width = plan.shape
         real = (np.arange(updates)[:, None] < plan.updates[:, None, None]) & (
@@ -68,14 +59,11 @@ def make_layout(
         )  # [P, U, B]
         row, update, column = np.nonzero(real)
         agents.append(plan.agents[row])
-        member.append(row)
         positions.append(place + (update * rows + row) * width + column)
         starts.append(column == 0)
         padding.append(np.tile(np.repeat(first_slots[plan.agents], width), updates))
         draws_of.append(plan.updates * plan.batch_sizes)
-        groups.append(GroupSpan(plan.shape, place, slice(draws, draws + len(row))))
         place += updates * rows * width
-        draws += len(row)
     first = np.concatenate(starts) if starts else np.zeros(0, np.bool_)
     scale = np.zeros(place)
     flat_positions = _joined(positions)
@@ -87,7 +75,6 @@ def make_layout(
     everyone = _joined([plan.agents for plan in plans])
     return Layout(
         agents=_joined(agents),
-        member=_joined(member),
         positions=flat_positions,
         batches=np.flatnonzero(first),
         batch_of=batch_of,
@@ -98,7 +85,7 @@ def make_layout(
             for agent, count, end in zip(everyone, counts, ends, strict=True)
             if count
         ],
-        groups=groups,
+        shapes=[plan.shape for plan in plans],
     )
 
 

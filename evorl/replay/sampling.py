@@ -23,7 +23,7 @@ LAYOUTS_KEPT = 64  # distinct rounds remembered: agents' learn steps make a few 
 class Sampler(Protocol):
     """What the learn stage knows of a replay, uniform or prioritised.
 
-    A round: `inserted(buffer.add(...))`, then `sample(plans)`, the updates, and for each group
+    A round: `inserted(buffer.add(...))`, then `sample(plans)`, the updates, and
     `update_priorities`, before anything else is inserted.
     """
 
@@ -40,9 +40,9 @@ class Sampler(Protocol):
         """The batches of one round."""
 
     def update_priorities(
-        self, group: int, td_error: Tensor, alive: BoolArray | None = None
+        self, td_errors: Sequence[Tensor], alive: BoolArray | None = None
     ) -> None:
-        """TD errors [U, P, B] of a group of the last round; agents not `alive` [P] are left out."""
+        """TD errors [U, P, B] of each group of the last round, of agents that are `alive` [A]."""
 
     def state_dict(self) -> dict[str, Tensor]:
         """What a checkpoint needs beside the buffer; streams are reseeded every generation."""
@@ -94,7 +94,7 @@ class UniformSampler:
         return Samples(*items, weight=self._weights(layout, drawn), slots=index)
 
     def update_priorities(
-        self, group: int, td_error: Tensor, alive: BoolArray | None = None
+        self, td_errors: Sequence[Tensor], alive: BoolArray | None = None
     ) -> None:
         """Nothing to update: all items are alike."""
 
@@ -163,24 +163,22 @@ class PrioritisedSampler(UniformSampler):
             self.priorities.add(np.repeat(agents, len(slots)), np.tile(slots, len(agents)))
 
     def update_priorities(
-        self, group: int, td_error: Tensor, alive: BoolArray | None = None
+        self, td_errors: Sequence[Tensor], alive: BoolArray | None = None
     ) -> None:
-        """TD errors [U, P, B] of a group of the last round; agents not `alive` [P] are left out."""
+        """TD errors [U, P, B] of each group of the last round, of agents that are `alive` [A]."""
         if self._round is None:
             raise RuntimeError("priorities are updated after sample(), of the round it gave")
         layout, drawn = self._round
-        shape, place, draws = layout.groups[group]
-        if tuple(td_error.shape) != shape:
-            raise ValueError(
-                f"TD errors {tuple(td_error.shape)} for group {group}, whose round was {shape}"
-            )
-        errors = td_error.detach().cpu().double().numpy().reshape(-1)
-        errors = errors[layout.positions[draws] - place]
-        agents, leaves = layout.agents[draws], drawn[draws]
+        got = [tuple(errors.shape) for errors in td_errors]
+        if got != layout.shapes:
+            raise ValueError(f"TD errors {got} for a round of {layout.shapes}")
+        flat = torch.cat([errors.detach().reshape(-1) for errors in td_errors])
+        errors = flat.cpu().double().numpy()[layout.positions]
+        agents = layout.agents
         if alive is not None:
-            learned = np.asarray(alive, np.bool_)[layout.member[draws]]
-            agents, leaves, errors = agents[learned], leaves[learned], errors[learned]
-        self.priorities.update(agents, leaves, errors)
+            learned = np.asarray(alive, np.bool_)[agents]
+            agents, drawn, errors = agents[learned], drawn[learned], errors[learned]
+        self.priorities.update(agents, drawn, errors)
 
     def state_dict(self) -> dict[str, Tensor]:
         """All agents' priorities."""

@@ -187,17 +187,18 @@ def test_priorities_follow_the_td_errors_of_the_living():
             for column in range(size):  # later updates win
                 slot = parts[0].slots[update, row, column]
                 expected[agent, slot] = (abs(td[update, row, column].item()) + 0.25) ** 0.5
-    sampler.update_priorities(0, td)
+    third = torch.full((1, 1, 5), torch.nan)
+    sampler.update_priorities([td, third], alive=np.array([True, False, True]))
     np.testing.assert_allclose(tree.priorities(), expected, rtol=1e-14)
-    sampler.update_priorities(1, torch.full((1, 1, 5), torch.nan), alive=np.array([False]))
-    np.testing.assert_allclose(tree.priorities(), expected, rtol=1e-14)
-    second = torch.arange(1.0, 6.0).reshape(1, 1, 5)
-    for slot, error in zip(parts[1].slots.flatten(), second.flatten(), strict=True):
+    third = torch.arange(1.0, 6.0).reshape(1, 1, 5)
+    for slot, error in zip(parts[1].slots.flatten(), third.flatten(), strict=True):
         expected[1, slot] = (error.item() + 0.25) ** 0.5
-    sampler.update_priorities(1, second, alive=np.array([True]))
+    sampler.update_priorities([td, third])
     np.testing.assert_allclose(tree.priorities(), expected, rtol=1e-14)
-    with pytest.raises(ValueError, match="group 1"):
-        sampler.update_priorities(1, td)
+    with pytest.raises(ValueError, match="TD errors"):
+        sampler.update_priorities([td, td])
+    with pytest.raises(ValueError, match="TD errors"):
+        sampler.update_priorities([td])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -208,7 +209,7 @@ def test_a_diverged_agent_is_named_and_nothing_changes(bad):
     td = torch.ones(1, 2, 4)
     td[0, 1, 2] = bad
     with pytest.raises(ValueError, match="agent 1 has priority"):
-        sampler.update_priorities(0, td)
+        sampler.update_priorities([td])
     after = sampler.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -219,7 +220,7 @@ def test_new_items_get_the_agents_highest_priority(shared):
     sampler.sample([plan([0, 1], [1, 1], [4, 4])])
     td = torch.full((1, 2, 4), 0.5)
     td[0, 1, 0] = 7.0
-    sampler.update_priorities(0, td)
+    sampler.update_priorities([td])
     index = None if shared else np.array([0, 1])
     slots = buffer.add(transitions(2), index)
     sampler.inserted(slots)
@@ -238,7 +239,7 @@ def test_a_loaded_state_goes_on_as_the_first_would(shared):
             index = None if shared else np.array([0, 1, 1])
             sampler.inserted(buffer.add(transitions(3, start=number), index))
             samples = sampler.sample([plan([1, 0], [2, 1], [5, 4])])
-            sampler.update_priorities(0, samples.rewards.reshape(2, 2, 5) * 0.37)
+            sampler.update_priorities([samples.rewards.reshape(2, 2, 5) * 0.37])
             slots.append(torch.cat([samples.slots, samples.weight]))
         return torch.stack(slots)
 
@@ -268,7 +269,7 @@ def test_states_of_another_kind_or_size_are_refused():
 def test_priorities_need_a_round_and_sensible_settings():
     buffer, sampler = filled(PrioritisedSampler, 1)
     with pytest.raises(RuntimeError, match="after sample"):
-        sampler.update_priorities(0, torch.zeros(1, 1, 1))
+        sampler.update_priorities([torch.zeros(1, 1, 1)])
     with pytest.raises(ValueError, match="epsilon > 0"):
         PrioritisedSampler(buffer, streams(1), epsilon=0.0)
 
