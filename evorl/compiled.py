@@ -18,6 +18,8 @@ from evorl.optimizer import Coefficients
 
 WORTH_UPDATES = 100_000  # compiling costs 5 to 25 s a signature and saves about 0.3 ms an update
 
+PROGRAMS = 64  # of one kind: batch widths come and go; torch gives up after 8
+
 Compile = Literal["auto"] | bool
 Kind = tuple[Signature, int, tuple[bool, ...]]
 
@@ -43,6 +45,8 @@ class CompiledUpdates:
         self.failed = False
         self._functions: dict[Kind, UpdateFunction] = {}
         self._shapes: set[tuple[object, ...]] = set()
+        config = torch._dynamo.config
+        config.recompile_limit = max(config.recompile_limit, PROGRAMS)
 
     def update(self, group: Group, batch: Batch, c: Coefficients) -> Tensor:
         """Move every row of the group by one update, in place; TD errors [P, B]."""

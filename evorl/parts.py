@@ -25,12 +25,12 @@ def make_problem(observation: ObservationSpec, num_actions: int) -> Problem:
     """What networks for this environment must fit."""
     if observation.kind == "image":
         channels, height, width = observation.shape
-        scale = 1 / 255 if observation.dtype == "uint8" else 1.0
-        return Problem(0, num_actions, image=(channels, height, width), scale=scale)
+        image = (channels, height, width)
+        return Problem(0, num_actions, image=image, scale=observation.scale)
     if observation.kind == "discrete":
         assert observation.n is not None
         return Problem(observation.n, num_actions, one_hot=True)
-    return Problem(observation.shape[0], num_actions)
+    return Problem(observation.shape[0], num_actions, scale=observation.scale)
 
 
 def make_genome(config: RunConfig, problem: Problem, agent: int) -> Genome:

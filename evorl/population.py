@@ -104,7 +104,10 @@ class Population:
 
     def hyperparameter(self, name: str) -> Floats:
         """One hyperparameter of every agent, [P]."""
-        return np.array([g.hyperparameters[name] for g in self.genomes], dtype=np.float64)
+        values = np.empty(self.size)
+        for numbers, group in zip(self.members, self.groups, strict=True):
+            values[numbers] = group.hp[name]
+        return values
 
     def state(self, agent: int) -> AgentState:
         """One agent's weights and optimizer, without padding."""
@@ -148,7 +151,7 @@ class Population:
         parts = split_groups(samples, plans)
         for plan, group, own in zip(plans, self.groups, parts, strict=True):
             if not plan.updates.any():
-                td_errors.append(torch.zeros(plan.shape, dtype=self.dtype))
+                td_errors.append(torch.zeros(plan.shape, dtype=self.dtype, device=self.device))
                 continue
             errors = self._learn_group(group, own, plan.updates)
             sums = self.algorithm.loss(errors, own.weight).sum(0).cpu().numpy()

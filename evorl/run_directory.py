@@ -4,8 +4,12 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+
+from safetensors import SafetensorError
 
 from evorl.agent_file import SavedAgent, save_agent
 from evorl.errors import RunError
@@ -45,7 +49,8 @@ class RunDirectory:
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """One line of metrics.jsonl."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        path = self.path / "metrics.jsonl"
+        with _writing(path), path.open("a", encoding="utf-8") as file:
             file.write(_json(line) + "\n")
 
     def write_summary(self, summary: dict[str, Any]) -> None:
@@ -56,19 +61,31 @@ class RunDirectory:
         """Replace best/ by this agent."""
         aside, best = self.path / "best.new", self.path / "best"
         shutil.rmtree(aside, ignore_errors=True)
-        save_agent(aside, agent)
-        shutil.rmtree(best, ignore_errors=True)
-        aside.rename(best)
+        with _writing(best):
+            save_agent(aside, agent)
+            shutil.rmtree(best, ignore_errors=True)
+            aside.rename(best)
 
 
 def _replace(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     aside = path.with_name(path.name + ".new")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    with _writing(path):
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A full disk or a folder that has gone is the user's to mend."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise RunError(f"{path}: cannot be written: {reason}") from None
 
 
 def _json(value: Any, indent: int | None = None) -> str:

@@ -15,7 +15,7 @@ from evorl.agent_file import SavedAgent
 from evorl.algorithms.dqn import DQN
 from evorl.config import RunConfig
 from evorl.console import Console
-from evorl.envs import EnvSpec, make_episodes
+from evorl.envs import EnvSpec, make_episodes, slots_for
 from evorl.group import newborn
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import play
@@ -50,7 +50,7 @@ def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console:
     count = config.evaluation.final_episodes
     population = Population([agent.genome], agent.problem, DQN())
     population.rebuild([agent.genome], [newborn(agent.parameters)])
-    episodes = make_episodes(spec, count)
+    episodes = make_episodes(spec, slots_for(spec, 1, count))
     console.start(count, "scoring", "episode")
     try:
         seeds = held_out(config.seed, count)

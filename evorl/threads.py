@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from evorl.envs import cores
 from evorl.population import Population
 
 WIDE = 256  # padded units of a layer from which one matrix product is worth sharing out
@@ -16,7 +17,7 @@ def set_threads(population: Population) -> int:
     An environment variable OMP_NUM_THREADS is left in charge.
     """
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(suitable_threads(population, _cores()))
+        torch.set_num_threads(suitable_threads(population, cores()))
     return torch.get_num_threads()
 
 
@@ -26,9 +27,3 @@ def suitable_threads(population: Population, cores: int) -> int:
     image = population.problem.image
     large = image is not None and image[1] * image[2] >= LARGE
     return cores if large or widest >= WIDE else 1
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -5,9 +5,16 @@ import time
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from evorl.config import RunConfig, dump_config
+from evorl.config import RunConfig, dump_config, unused_options
 from evorl.console import Console
-from evorl.envs import EnvSpec, VectorEnv, choose_backend, make_episodes, make_vector_env
+from evorl.envs import (
+    EnvSpec,
+    VectorEnv,
+    choose_backend,
+    make_episodes,
+    make_vector_env,
+    slots_for,
+)
 from evorl.errors import RunError
 from evorl.parts import env_spec, make_population, make_problem, make_replay
 from evorl.pipeline.collect import Collect
@@ -40,7 +47,8 @@ def train(config: RunConfig, console: Console | None = None) -> Result:
         stack.callback(env.close)
         population = make_population(config, make_problem(env.observation, env.num_actions))
         buffer, sampler = make_replay(config, env.observation)
-        episodes = make_episodes(spec, config.population.size * config.evaluation.episodes)
+        slots = slots_for(spec, population.size, config.evaluation.episodes)
+        episodes = make_episodes(spec, slots)
         stack.callback(episodes.close)
         set_threads(population)
         directory = _open_directory(config, spec, population)
@@ -107,7 +115,7 @@ class _NextGeneration:
     def __call__(self, context: Context) -> None:
         self.collect.end_generation()
         context.generation += 1
-        if not self.population.alive.any():
+        if not self.population.alive.any() and not context.finished:
             raise RunError(
                 f"{self.directory.path}: all agents are dead, their loss or weights are not finite;"
                 " try a smaller algorithm.lr (best/ has the best agent there was, if any)"
@@ -144,6 +152,8 @@ def _introduce(
         f" {config.env.num_envs} environments each of {config.env.id}"
     )
     console.say(f"run:          {directory.path}")
+    for line in unused_options(config, images=population.problem.image is not None):
+        console.warn(line)
     limit = env.max_episode_steps
     if limit is not None and config.evaluation.every < 2 * limit:
         console.warn(

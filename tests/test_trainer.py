@@ -149,7 +149,8 @@ def test_the_configuration_comes_back_with_its_backend_resolved(usual):
     assert config.env.backend == "auto"
     assert back.env.backend == "sync"  # two environments are too few for the native one
     env = config.env.model_copy(update={"backend": "sync"})
-    assert back == config.model_copy(update={"env": env})
+    assert config.compile == "auto"
+    assert back == config.model_copy(update={"env": env, "compile": False})
 
 
 def test_lines_of_metrics(usual):
@@ -429,7 +430,8 @@ def test_the_others_do_not_notice(tmp_path):
         warnings.simplefilter("ignore")
         spoiled = metrics(run(tmp_path / "a", *options, f"population.agents=[{{}}, {{}}, {DEEP}]"))
     healthy = metrics(run(tmp_path / "b", *options))
-    for ours, theirs in zip(spoiled, healthy, strict=True):
+    assert len(spoiled) >= len(healthy)  # the dead don't spend the budget
+    for ours, theirs in zip(spoiled, healthy, strict=False):
         assert ours["alive"] == [True, True, False]
         for name in ("fitness", "loss"):
             assert ours[name][:2] == theirs[name][:2]
@@ -447,7 +449,5 @@ def test_when_all_are_dead_the_run_ends_with_one_line(tmp_path):
 
 
 def test_rewards_that_are_not_numbers_are_the_users_to_mend(tmp_path):
-    try:
+    with pytest.raises(RunError, match="no agent ever had a finite fitness"):
         run(tmp_path, "env.id=NotANumber-v0", "algorithm.learning_starts=1000")
-    except EvorlError:
-        return

@@ -21,6 +21,7 @@ from evorl.config.sections import (
     RunConfig,
     WrapperConfig,
 )
+from evorl.config.unused import unused_options
 
 __all__ = [
     "AgentConfig",
@@ -39,4 +40,5 @@ __all__ = [
     "json_schema",
     "load_config",
     "parse_config",
+    "unused_options",
 ]

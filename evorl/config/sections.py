@@ -238,14 +238,26 @@ class RunConfig(Section):
     compile: ranges.AutoBool = Field(
         default="auto", description="Whether updates are compiled; auto decides by the run."
     )
-    env: EnvConfig
-    algorithm: AlgorithmConfig = Field(default_factory=AlgorithmConfig)
-    network: NetworkConfig = Field(default_factory=NetworkConfig)
-    replay: ReplayConfig = Field(default_factory=ReplayConfig)
-    population: PopulationConfig = Field(default_factory=PopulationConfig)
-    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
-    budget: BudgetConfig = Field(default_factory=BudgetConfig)
-    run: FolderConfig = Field(default_factory=FolderConfig)
+    env: EnvConfig = Field(description="What the agents learn in.")
+    algorithm: AlgorithmConfig = Field(
+        default_factory=AlgorithmConfig, description="How agents learn and explore."
+    )
+    network: NetworkConfig = Field(
+        default_factory=NetworkConfig, description="The shape of the agents' networks."
+    )
+    replay: ReplayConfig = Field(
+        default_factory=ReplayConfig, description="What is remembered and how it is drawn."
+    )
+    population: PopulationConfig = Field(
+        default_factory=PopulationConfig,
+        description="How many agents, and what single ones have of their own.",
+    )
+    evaluation: EvaluationConfig = Field(
+        default_factory=EvaluationConfig,
+        description="When agents are scored, and on how many episodes.",
+    )
+    budget: BudgetConfig = Field(default_factory=BudgetConfig, description="When training ends.")
+    run: FolderConfig = Field(default_factory=FolderConfig, description="Where the run is written.")
 
     def agent_hyperparameters(self, index: int) -> Hyperparameters:
         """The hyperparameters that agent `index` starts from."""

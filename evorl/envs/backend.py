@@ -16,6 +16,7 @@ from evorl.errors import ConfigError
 BACKENDS = ("auto", "sync", "async", "native", "envpool")
 NATIVE_FROM = 8  # environments per agent: a native step of CartPole costs as much as 6–8 plain ones
 ASYNC_ABOVE_MS = 1.5  # AsyncVectorEnv's messages cost 0.3–0.4 ms a step: worth it well above that
+MOST_SLOTS = 512  # plain environments that play at once
 TIMED_STEPS = 40
 TIMED_SECONDS = 0.5
 
@@ -41,6 +42,22 @@ def make_episodes(spec: EnvSpec, count: int) -> Episodes:
     return SyncEpisodes(spec, count)
 
 
+def slots_for(spec: EnvSpec, num_agents: int, episodes: int) -> int:
+    """How many slots to play so many episodes of each agent in: all at once, or in waves.
+
+    A slot of `async` is a process: as many as there are cores.
+    """
+    most = cores() if spec.backend == "async" else MOST_SLOTS
+    return num_agents * min(episodes, max(1, most // num_agents))
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def choose_backend(spec: EnvSpec, num_agents: int, num_envs: int) -> tuple[str, str]:
     """The backend that spec.backend stands for, and one line on why.
 
@@ -57,10 +74,9 @@ def choose_backend(spec: EnvSpec, num_agents: int, num_envs: int) -> tuple[str, 
     slots = num_agents * num_envs
     cost = _step_ms(spec)
     takes = f"a step takes {cost:.2g} ms"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if cost <= ASYNC_ABOVE_MS:
         return "sync", f"{takes}, too little for worker processes to pay; {refusal}"
-    if slots < 2 or (cores or 1) < 2:
+    if slots < 2 or cores() < 2:
         return "sync", f"{takes}, but there is only one {'environment' if slots < 2 else 'core'}"
     return "async", f"{takes}, long enough for worker processes to pay; {refusal}"
 

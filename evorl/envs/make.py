@@ -115,13 +115,15 @@ def refusals(spec: EnvSpec) -> Iterator[None]:
         ) from error
     except gymnasium.error.Error as error:
         raise ConfigError(f"env.id: {spec.id!r} cannot be made: {one_line(error)}") from error
-    except (TypeError, ValueError, KeyError, AssertionError) as error:
-        if not spec.kwargs:
-            raise  # nothing the user gave: the environment's own fault, with its traceback
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever it is, the user's environment or what was given to it
         cause = error.__cause__ or error  # Gymnasium wraps a TypeError in a longer one
-        raise ConfigError(
-            f"env.kwargs: {spec.id!r} refuses {dict(spec.kwargs)}: {one_line(cause)}"
-        ) from error
+        what = f"{type(cause).__name__}: {one_line(cause)}"
+        if spec.kwargs:
+            what = f"env.kwargs: {spec.id!r} refuses {dict(spec.kwargs)}: {one_line(cause)}"
+            raise ConfigError(what) from error
+        raise ConfigError(f"env.id: {spec.id!r} cannot be used: {what}") from error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

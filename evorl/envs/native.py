@@ -108,7 +108,10 @@ def native_refusal(spec: EnvSpec) -> str | None:
         return f"{spec.id!r} has no native vector version"
     if spec.wrappers or registered.additional_wrappers:
         return "wrappers wrap single environments, not native vector ones"
-    if (spec.kwargs.get("max_episode_steps") or 0) < 0:
+    limit = spec.kwargs.get("max_episode_steps", 1)
+    if limit is not None and not isinstance(limit, int):
+        return f"max_episode_steps must be a whole number, got {limit!r}"
+    if (limit or 0) < 0:
         return "native environments read max_episode_steps -1 as an end at every step"
     return None
 

@@ -24,6 +24,7 @@ class ObservationSpec:
     shape: tuple[int, ...]  # vector (D,), image (C, H, W), discrete ()
     dtype: np.dtype[Any]  # what the replay stores
     n: int | None = None  # how many values a discrete observation takes
+    scale: float = 1.0  # brings bytes to the range from 0 to 1, on use
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,23 @@ def adapt(
 
     dtype = _stored(np.dtype(observation_space.dtype))
     shape = tuple(int(size) for size in observation_space.shape)
+    if 0 in shape or len(shape) > 3:
+        raise ConfigError(
+            f"env.id: {env_id!r} has observations of shape {shape}; vectors and images with up to"
+            " three dimensions are supported (the wrapper FlattenObservation makes vectors)"
+        )
+    scale = 1.0
+    if isinstance(observation_space, spaces.Box) and dtype == np.uint8:
+        scale = 1 / max(float(observation_space.high.max()), 1.0)
+        if len(shape) == 2:  # pixels without a dimension for their channel
+            observation = ObservationSpec("image", (1, *shape), dtype, scale=scale)
+            return SpaceAdapter(observation, num_actions, False, 0, action_start)
     if isinstance(observation_space, spaces.Box) and len(shape) == 3:
         last = shape[2] <= shape[0] if channels_last == "auto" else channels_last
         chw = (shape[2], shape[0], shape[1]) if last else shape
-        observation = ObservationSpec("image", chw, dtype)
+        observation = ObservationSpec("image", chw, dtype, scale=scale)
         return SpaceAdapter(observation, num_actions, last, 0, action_start)
-    observation = ObservationSpec("vector", (int(np.prod(shape)),), dtype)
+    observation = ObservationSpec("vector", (int(np.prod(shape)),), dtype, scale=scale)
     return SpaceAdapter(observation, num_actions, False, 0, action_start)
 
 

@@ -10,8 +10,9 @@ from gymnasium import vector
 from gymnasium.envs.registration import EnvSpec as Registration
 from numpy.typing import NDArray
 
-from evorl.envs.make import Env, EnvSpec, LastObservationKept, find, make_env
+from evorl.envs.make import Env, EnvSpec, LastObservationKept, find, make_env, refusals
 from evorl.envs.spaces import Array, ObservationSpec, SpaceAdapter, adapt
+from evorl.errors import ConfigError
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
@@ -101,10 +102,21 @@ class GymVectorEnv:
 
 
 def inspect(spec: EnvSpec) -> tuple[SpaceAdapter, int | None]:
-    """The spaces and the episode limit of an environment, from making one."""
+    """The spaces and the episode limit of an environment, from making one and stepping it once.
+
+    What is wrong with it, or with its wrappers, then shows before anything is written.
+    """
     env = make_env(spec)
     try:
         spaces = adapt(spec.id, env.observation_space, env.action_space, spec.channels_last)
+        with refusals(spec):
+            first, _ = env.reset(seed=0)
+            got, expected = np.shape(first), env.observation_space.shape
+            if got != expected:
+                raise ConfigError(
+                    f"env.id: {spec.id!r} says observations of shape {expected}, and gives {got}"
+                )
+            env.step(env.action_space.sample())
         return spaces, env.spec.max_episode_steps if env.spec else None
     finally:
         env.close()

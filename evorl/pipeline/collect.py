@@ -49,6 +49,7 @@ class Collect:
             actions = self.population.act(grid, explore, random).reshape(-1)
         with context.timer("step"):
             step = self.env.step(actions)
+        step = self._of_the_living(step)
         with context.timer("store"):
             self._store(
                 self.windows.push(
@@ -73,7 +74,9 @@ class Collect:
 
     def end_generation(self) -> None:
         """Cut the running episodes: what is pending enters the replay as truncated."""
-        self._store(self.windows.flush())
+        pending = self.windows.flush()
+        living = np.flatnonzero(self.population.alive[self._agent_of[pending.slot]])
+        self._store(pending.take(living))
         self._obs = None
 
     def _begin(self, generation: int) -> npt.NDArray[np.generic]:
@@ -85,6 +88,13 @@ class Collect:
         for purpose, part in (("explore", self.exploration), ("sample", self.sampler)):
             part.reseed([generator(self.seed, purpose, generation, agent) for agent in agents])
         return self.env.reset([seed for own in seeds for seed in own])
+
+    def _of_the_living(self, step: Step) -> Step:
+        """A dead agent's steps teach nobody and don't count."""
+        if self.population.alive.all():
+            return step
+        living = self.population.alive[self._agent_of]
+        return step._replace(valid=living if step.valid is None else living & step.valid)
 
     def _store(self, transitions: Transitions) -> None:
         replay = self._agent_of[transitions.slot] if self.buffer.num_replays > 1 else None

@@ -35,27 +35,47 @@ def play(
 ) -> Played:
     """Each agent plays one episode per seed; only episodes still running are stepped.
 
-    `on_end` is told how many episodes ended, for a progress bar.
+    With fewer slots than episodes they play in waves. `on_end` is told how many episodes ended, for
+    a progress bar.
     """
-    agents, count = population.size, len(seeds)
-    obs = episodes.reset(list(seeds) * agents)
+    at_once = episodes.num_envs // population.size
+    waves = [
+        _play_wave(population, episodes, seeds[start : start + at_once], max_steps, on_end)
+        for start in range(0, len(seeds), at_once)
+    ]
+    returns = np.concatenate([wave.returns for wave in waves], 1)
+    return Played(returns, sum(wave.steps for wave in waves))
+
+
+def _play_wave(
+    population: Population,
+    episodes: Episodes,
+    seeds: Sequence[int],
+    max_steps: int,
+    on_end: Callable[[int], None] | None,
+) -> Played:
+    agents, count = population.size, episodes.num_envs // population.size
+    unused = count - len(seeds)  # slots of the last wave
+    obs = episodes.reset([*seeds, *[0] * unused] * agents)
     greedy = np.zeros((agents, count), dtype=bool)
-    unused = np.zeros((agents, count), dtype=np.int64)
-    active = np.repeat(population.alive, count)
+    nothing = np.zeros((agents, count), dtype=np.int64)
+    playing = np.repeat(population.alive[:, None], count, 1)
+    playing[:, len(seeds) :] = False
+    active = playing.reshape(-1)
     returns = np.zeros(agents * count)
     steps = 0
     for _ in range(max_steps):
         if not active.any():
             break
         grid = obs.reshape(agents, count, *obs.shape[1:])
-        actions = population.act(grid, greedy, unused).reshape(-1)
+        actions = population.act(grid, greedy, nothing).reshape(-1)
         obs, reward, ended = episodes.step(actions, active)
         returns += reward
         steps += int(active.sum())
         if on_end is not None:
             on_end(int((ended & active).sum()))
         active &= ~ended
-    return Played(returns.reshape(agents, count), steps)
+    return Played(returns.reshape(agents, count)[:, : len(seeds)], steps)
 
 
 class Evaluate:

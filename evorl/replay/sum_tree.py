@@ -6,6 +6,7 @@ node k are 2k and 2k+1, leaf i is node L + i.
 
 import numpy as np
 
+from evorl.memory import check_fits
 from evorl.replay.transitions import FloatArray, IntArray
 
 
@@ -19,6 +20,8 @@ class SumTree:
     def __init__(self, num_agents: int, capacity: int) -> None:
         self.capacity = capacity
         self._leaves = 1 << (capacity - 1).bit_length()
+        size = num_agents * 2 * self._leaves * 8
+        check_fits(size, f"replay.capacity={capacity}, prioritised,", "use a smaller one")
         self._nodes = np.zeros((num_agents, 2 * self._leaves))
         self._flat = self._nodes.reshape(-1)  # a view: one index instead of two
 

@@ -80,8 +80,8 @@ except Exception as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == (
-        "ConfigError env.backend: envpool is not installed; pip install 'evorl[envpool]' "
-        "(in a clone: pip install -e '.[envpool]')"
+        "ConfigError env.backend: envpool is not installed; in the clone: "
+        "pip install -e '.[envpool]'"
     )
 
 

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from evorl.envs import EnvSpec, ObservationSpec, make_episodes, make_vector_env
 from evorl.envs.spaces import adapt
+from evorl.errors import ConfigError
 
 from . import tiny  # noqa: F401  registers TinyCustom-v0
 
@@ -26,12 +27,12 @@ def box(*shape, dtype=np.float32):
         (box(3), ObservationSpec("vector", (3,), F32)),
         (box(3, dtype=np.float64), ObservationSpec("vector", (3,), F32)),
         (box(3, dtype=np.int64), ObservationSpec("vector", (3,), F32)),
-        (box(3, dtype=np.uint8), ObservationSpec("vector", (3,), U8)),
+        (box(3, dtype=np.uint8), ObservationSpec("vector", (3,), U8, scale=0.01)),
         (box(), ObservationSpec("vector", (1,), F32)),
         (box(4, 5), ObservationSpec("vector", (20,), F32)),
-        (box(2, 3, 4, 5), ObservationSpec("vector", (120,), F32)),
-        (box(6, 5, 3, dtype=np.uint8), ObservationSpec("image", (3, 6, 5), U8)),
-        (box(3, 6, 5, dtype=np.uint8), ObservationSpec("image", (3, 6, 5), U8)),
+        (box(6, 5, dtype=np.uint8), ObservationSpec("image", (1, 6, 5), U8, scale=0.01)),
+        (box(6, 5, 3, dtype=np.uint8), ObservationSpec("image", (3, 6, 5), U8, scale=0.01)),
+        (box(3, 6, 5, dtype=np.uint8), ObservationSpec("image", (3, 6, 5), U8, scale=0.01)),
         (box(4, 6, 4, dtype=np.float64), ObservationSpec("image", (4, 4, 6), F32)),
         (box(10, 10, 4, dtype=bool), ObservationSpec("image", (4, 10, 10), I8)),
         (spaces.Discrete(7), ObservationSpec("discrete", (), I64, 7)),
@@ -59,10 +60,16 @@ def test_observations_have_the_form_they_say(space, expected, backend):
         np.testing.assert_array_equal(obs, other)
         if isinstance(space, spaces.Discrete):
             single = single - space.start
-        elif expected.kind == "image" and expected.shape != space.shape:
+        elif expected.kind == "image" and len(space.shape) == 3 and expected.shape != space.shape:
             single = np.moveaxis(single, -1, 0)
         single = np.asarray(single, expected.dtype).reshape(expected.shape)
         np.testing.assert_array_equal(obs[0], single)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (0,), (4, 0)])
+def test_shapes_that_are_neither_vector_nor_image_are_refused(shape):
+    with pytest.raises(ConfigError, match="has observations of shape"):
+        adapt("X-v0", box(*shape), spaces.Discrete(2))
 
 
 def test_channels_last_can_be_said():

@@ -206,3 +206,22 @@ def test_native_rows_that_are_no_steps_are_neither_stored_nor_counted():
         obs, next_obs = part["obs"], part["next_obs"]
         np.testing.assert_allclose(next_obs[:, 0], obs[:, 0] + 0.02 * obs[:, 1], atol=1e-6)
         assert (part["bootstrap"] == 0).sum() > 0
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_the_dead_teach_nobody_and_spend_nothing(n_step):
+    population, buffer, collect, context = make_parts(3, n_step, shared=True)
+    for _ in range(5):
+        collect(context)
+    before = context.agent_steps.copy()
+    stored = [int(buffer.sizes[0])]
+    population.alive[1] = False
+    for _ in range(4):
+        collect(context)
+    collect.end_generation()
+    collect.env.close()
+    assert (context.agent_steps - before).tolist() == [4 * ENVS, 0, 4 * ENVS]
+    # the others' windows all arrive; of the dead one only those that were complete before
+    stored.append(int(buffer.sizes[0]))
+    assert stored[1] <= 9 * 2 * ENVS + 5 * ENVS
+    assert stored[1] >= 9 * 2 * ENVS

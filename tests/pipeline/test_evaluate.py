@@ -100,6 +100,7 @@ def test_play_equals_playing_by_hand(env_id, max_steps):
 def test_only_running_episodes_are_stepped(counted):
     episodes = make_episodes(EnvSpec("Counted-v0", backend="sync"), 6)
     population = make_population(episodes, SHAPES[:2])
+    counted.clear()
     got = play(population, episodes, [3, 4, 5], 100)
     assert got.returns.tolist() == [[2, 3, 4]] * 2
     assert got.steps == len(counted) == 18
@@ -110,9 +111,24 @@ def test_only_running_episodes_are_stepped(counted):
     episodes.close()
 
 
+def test_waves_play_the_same_episodes():
+    seeds = list(range(7))
+    played = []
+    for slots in (3 * 7, 3 * 3, 3):
+        episodes = make_episodes(EnvSpec("CartPole-v1", backend="sync"), slots)
+        ended = []
+        played.append(play(make_population(episodes), episodes, seeds, 60, ended.append))
+        assert sum(ended) <= 3 * 7
+        episodes.close()
+    for other in played[1:]:
+        assert other.steps == played[0].steps
+        np.testing.assert_array_equal(other.returns, played[0].returns)
+
+
 def test_the_dead_are_not_stepped(counted):
     episodes = make_episodes(EnvSpec("Counted-v0", backend="sync"), 9)
     population = make_population(episodes)
+    counted.clear()
     population.alive[1] = False
     got = play(population, episodes, [3, 4, 5], 100)
     assert got.steps == len(counted) == 18
