@@ -9,8 +9,8 @@ from evorl.replay import GroupPlan, NStep, PrioritisedSampler, ReplayBuffer, spl
 from evorl.seeding import generator
 
 from .reference import Episodes, SlowNStep, SlowRing
+from .test_buffer import FIELDS, assert_equal_rings
 
-FIELDS = ("obs", "action", "rewards", "next_obs", "bootstrap")
 NEAR = 1e-9  # a draw this close to a boundary (as a share of the total) may fall on either side
 
 
@@ -132,17 +132,17 @@ def update_both(rng, sampler, slow, plans, parts):
     sampler.update_priorities(errors, alive)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     n=st.integers(1, 4),
     agents=st.integers(1, 4),
-    envs_each=st.integers(1, 3),
-    capacity=st.integers(1, 11),
+    envs_each=st.integers(1, 4),
+    capacity=st.integers(1, 9),
     shared=st.booleans(),
     seed=st.integers(0, 10_000),
     alpha=st.sampled_from([0.0, 0.6, 1.0]),
     epsilon=st.sampled_from([1e-6, 0.1]),
-    moves=st.lists(st.sampled_from(["step", "step", "flush", "learn"]), min_size=4, max_size=40),
+    moves=st.lists(st.sampled_from(["step", "step", "flush", "learn"]), min_size=10, max_size=40),
 )
 def test_prioritised_replay_equals_the_reference(
     n, agents, envs_each, capacity, shared, seed, alpha, epsilon, moves
@@ -157,6 +157,7 @@ def test_prioritised_replay_equals_the_reference(
     def store(emitted, windows):
         sampler.inserted(buffer.add(emitted, None if shared else emitted.slot // envs_each))
         slow.add(windows)
+        assert_equal_rings(buffer, slow.ring)
 
     for move in moves:
         if move == "step":
