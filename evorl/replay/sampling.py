@@ -172,6 +172,8 @@ class PrioritisedSampler(UniformSampler):
         got = [tuple(errors.shape) for errors in td_errors]
         if got != layout.shapes:
             raise ValueError(f"TD errors {got} for a round of {layout.shapes}")
+        if not got:
+            return
         flat = torch.cat([errors.detach().reshape(-1) for errors in td_errors])
         errors = flat.cpu().double().numpy()[layout.positions]
         agents = layout.agents
