@@ -233,10 +233,12 @@ def main() -> None:
             for figure in found:
                 print(figure.line(), flush=True)
     missed = [figure.name for figure in figures if not figure.met]
+    verdict = "all bars met" if not missed else "not met: " + "; ".join(missed)
     if options.json:
-        print(json.dumps([figure._asdict() | {"met": figure.met} for figure in figures], indent=2))
+        found = [figure._asdict() | {"met": figure.met} for figure in figures]
+        print(json.dumps({"figures": found, "verdict": verdict}, indent=2))
     else:
-        print("all bars met" if not missed else "not met: " + "; ".join(missed))
+        print(verdict)
     sys.exit(1 if missed else 0)
 
 
