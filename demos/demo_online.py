@@ -3,7 +3,7 @@
     python demos/demo_online.py
 
 No YAML and no trainer: only evorl's parts. The agents differ in learning rate and in architecture,
-share one replay, and are updated as one tensor program. Takes about half a minute.
+have a replay each, and are updated as one tensor program. Takes about a minute.
 """
 
 import numpy as np
@@ -23,12 +23,12 @@ from evorl.replay import NStep, ReplayBuffer, UniformSampler
 from evorl.replay.dataset import ReplayDataset, replay_loader
 from evorl.seeding import generator, held_out
 
-SEED, ENVS, EPISODES = 1, 8, 20
+SEED, ENVS, EPISODES = 1, 4, 20
 LEARNING_RATES = (3e-4, 1e-3, 1e-3, 3e-3)
 HIDDEN = ((64, 64), (64, 64), (128,), (64, 64, 64))
 
 
-def main(rounds: int = 5000, warm_up: int = 100, updates: int = 2) -> npt.NDArray[np.float64]:
+def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDArray[np.float64]:
     """Train for so many steps of every environment; held-out returns [agent, episode]."""
     torch.set_num_threads(1)  # networks this small lose more by waiting for each other
     agents = len(HIDDEN)
@@ -45,7 +45,9 @@ def main(rounds: int = 5000, warm_up: int = 100, updates: int = 2) -> npt.NDArra
 
     observation = env.observation
     windows = NStep(agents * ENVS, 1, observation.shape, observation.dtype)
-    buffer = ReplayBuffer(50_000, observation.shape, observation.dtype, n_step=1)
+    buffer = ReplayBuffer(
+        50_000, observation.shape, observation.dtype, n_step=1, num_replays=agents
+    )
     sampler = UniformSampler(buffer, [generator(SEED, "sample", i) for i in range(agents)])
     dataset = ReplayDataset(sampler)
     loader = replay_loader(dataset, "cpu")
@@ -66,7 +68,7 @@ def main(rounds: int = 5000, warm_up: int = 100, updates: int = 2) -> npt.NDArra
         transitions = windows.push(
             obs, actions, new.reward, new.next_obs, new.terminated, new.truncated, new.valid
         )
-        sampler.inserted(buffer.add(transitions))
+        sampler.inserted(buffer.add(transitions, transitions.slot // ENVS))
         obs = new.obs
 
         # learn: all batches of all agents and updates in one gather
