@@ -165,7 +165,10 @@ class Population:
         rows = coefficients(group.steps, updates, group.hp, self.periodic_target)
         gamma = torch.from_numpy(group.hp["gamma"]).to(self.device, self.dtype)
         # one tensor for each: as parts of one, their offsets would be inputs of a compiled update
-        numbers = (torch.from_numpy(row).to(self.device, self.dtype) for row in rows.values())
+        numbers = (
+            torch.from_numpy(rows[name]).to(self.device, self.dtype)
+            for name in Coefficients._fields
+        )
         errors = []
         for fields, c in zip(_by_update(fold(samples, gamma)), _by_update(numbers), strict=True):
             batch, own = Batch(*fields), Coefficients(*c)

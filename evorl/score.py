@@ -1,5 +1,6 @@
 """How good an agent is: its returns on episodes that nothing saw before, with their uncertainty."""
 
+import dataclasses
 import platform
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -106,7 +107,7 @@ def summary(
         },
         "best": {
             **best.facts,
-            "architecture": best.genome.architecture.__dict__,
+            "architecture": dataclasses.asdict(best.genome.architecture),
             "hyperparameters": dict(best.genome.hyperparameters),
         },
         "env_steps": context.env_steps,

@@ -4,8 +4,12 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from evorl.config import Hyperparameters, NetworkConfig
+from evorl.genome import ACTIVATIONS, HYPERPARAMETERS
 
 PACKAGE = Path(__file__).parent.parent / "evorl"
 
@@ -105,3 +109,8 @@ def test_reading_a_configuration_does_not_load_torch():
     code = "import sys, evorl.config, evorl.genome; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_genome_and_configuration_name_the_same_things():
+    assert set(HYPERPARAMETERS) == set(Hyperparameters.model_fields)
+    assert get_args(NetworkConfig.model_fields["activation"].annotation) == ACTIVATIONS

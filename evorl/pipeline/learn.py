@@ -83,8 +83,7 @@ class AnnealBeta:
 
     def __call__(self, context: Context) -> None:
         """Set the exponent for this iteration's batches."""
-        progress = min(context.env_steps / self.env_steps, 1.0)
-        self.sampler.beta = linear_beta(self.start, self.end, progress)
+        self.sampler.beta = linear_beta(self.start, self.end, context.env_steps / self.env_steps)
 
 
 def warn_dead(agent: int, reason: str) -> None:
