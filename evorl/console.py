@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,15 +65,19 @@ def show_warnings_on(console: Console) -> None:
 
 
 def generation_line(
-    generation: int, env_steps: int, fitness: npt.NDArray[np.float64], best_ever: float
+    generation: int,
+    env_steps: int,
+    fitness: npt.NDArray[np.float64],
+    ids: Sequence[int],
+    best_ever: float,
 ) -> str:
-    """What one evaluation showed."""
+    """What one evaluation showed; `best_ever` is the score of the best agent so far, confirmed."""
     alive = fitness[np.isfinite(fitness)]
     dead = f", {len(fitness) - len(alive)} dead" if len(alive) < len(fitness) else ""
     if not len(alive):
         return f"generation {generation:3d}  {env_steps:>11,} steps  all agents are dead"
     return (
         f"generation {generation:3d}  {env_steps:>11,} steps  best {alive.max():8.1f} "
-        f"(agent {int(np.argmax(fitness))})  mean {alive.mean():8.1f}  "
+        f"(agent {ids[int(np.argmax(fitness))]})  mean {alive.mean():8.1f}  "
         f"worst {alive.min():8.1f}  best so far {best_ever:8.1f}{dead}"
     )

@@ -1,8 +1,12 @@
-"""What an agent is made of: its architecture and its hyperparameters, apart from its weights."""
+"""What is inherited: an agent's architecture, hyperparameters and ancestry, apart from weights."""
 
+import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+from pydantic import TypeAdapter
 
 Activation = Literal["relu", "elu", "gelu", "tanh", "silu"]
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)  # all give f(0) = 0: padding stays 0
@@ -69,11 +73,24 @@ class Genome:
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
 
-    id: int
+    id: int  # never given twice in a run
     architecture: Architecture
     hyperparameters: Mapping[str, float]
+    parent: int | None = None  # id of the agent that this one is a copy of, apart from its mutation
+    born: int = 0  # generation in which it first trains
+    mutation: str = "initial"  # what made it differ from its parent
 
     def __post_init__(self) -> None:
         if set(self.hyperparameters) != set(HYPERPARAMETERS):
             wrong = set(self.hyperparameters) ^ set(HYPERPARAMETERS)
             raise ValueError(f"missing or unknown hyperparameters: {sorted(wrong)}")
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values for a JSON file."""
+        found = dataclasses.asdict(self)
+        return found | {"hyperparameters": dict(self.hyperparameters)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Genome":
+        """Back from to_json's values; ValueError if they are no genome."""
+        return TypeAdapter(cls).validate_json(json.dumps(values), strict=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from evorl.algorithms.base import Algorithm, Batch
 from evorl.genome import HYPERPARAMETERS, Genome
 from evorl.networks.arranged import arrange
-from evorl.networks.layout import Layout, Parameters
+from evorl.networks.layout import Layout, Parameters, signature
 from evorl.networks.live import Live, blended_layers, live_parts, needed_rows
 from evorl.networks.network import Network
 from evorl.optimizer import Coefficients, adam_, clip_
@@ -69,6 +69,7 @@ class Group:
             for part in ("online", "target", "m", "v")
         )
         self.live = live_parts(architectures, layout.signature.width, rows, dtype, device)
+        self._marked = bool((self.v < 0).any())  # some weights came by a mutation
         self._gradient, self._scratch = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self._online = arrange(layout.views(self.theta), self.live)
         self._target = arrange(layout.views(self.target), self.live)
@@ -94,12 +95,45 @@ class Group:
         online, target, m, v = (self.layout.unpack(part[i], architecture) for part in parts)
         return AgentState(online, target, m, v, int(self.steps[i]))
 
+    def mismatch(self, i: int, genome: Genome, state: AgentState | None) -> str | None:
+        """In what row i is not what this genome (and state) says; None if it is."""
+        if self.genomes[i] != genome or self.layout.signature != signature(genome.architecture):
+            return "group is another genome's"
+        for name, value in genome.hyperparameters.items():
+            if self.hp[name][i] != value:
+                return f"{name} is {self.hp[name][i]}, not {value}"
+        alone = live_parts(
+            [genome.architecture], self.layout.signature.width, [1] * self.layout.depth
+        )
+        for k, (mask, own) in enumerate(zip(self.live, alone, strict=True)):
+            parts = zip(mask._fields, mask, own, strict=True)
+            for name, ours, theirs in parts:
+                if i < len(ours) and not torch.equal(ours[i], theirs[0].to(ours)):
+                    return f"mask of layer {k} ({name}) is another architecture's"
+        padding = ~self.layout.mask(genome.architecture).to(self.theta.device)
+        for name in ("theta", "target", "m", "v"):
+            if getattr(self, name)[i][padding].any():
+                return f"{name} is not zero outside of its architecture"
+        return None if state is None else self._other_state(i, state)
+
+    def _other_state(self, i: int, state: AgentState) -> str | None:
+        live = self.state(i)
+        for name, ours, theirs in zip(AgentState._fields[:4], live[:4], state[:4], strict=True):
+            if ours.keys() != theirs.keys():
+                return f"{name} has other segments"
+            for segment, value in ours.items():
+                if not torch.equal(value, theirs[segment].to(value)):
+                    return f"{name} differs in {segment}"
+        return None if live.steps == state.steps else "step count differs"
+
     def update(self, algorithm: Algorithm, batch: Batch, c: Coefficients) -> Tensor:
         """Move every row by one update, in place; temporal-difference errors [P, B]."""
         signal = algorithm.signal(self.network, self._online, self._target, batch)
         found = self.network.backward(self._online, signal.saved, signal.gradient)
         gradient = self.layout.join(found, out=self._gradient)
-        _step(self.theta, self.target, self.m, self.v, gradient, c, self._scratch)
+        clip_(gradient, c.clip)
+        adam_(self.theta, self.m, self.v, gradient, c, self._scratch, self._marked)
+        self.target.lerp_(self.theta, c.tau)
         return signal.td_error
 
 
@@ -119,20 +153,10 @@ def functional_update(network: Network, algorithm: Algorithm) -> UpdateFunction:
         online, old = (arrange(layout.views(matrix), live) for matrix in (theta, target))
         signal = algorithm.signal(network, online, old, batch)
         gradient = layout.join(network.backward(online, signal.saved, signal.gradient))
-        _step(theta, target, m, v, gradient, c, torch.empty_like(gradient))
+        clip_(gradient, c.clip)
+        # one program, whether or not some weights are marked
+        adam_(theta, m, v, gradient, c, torch.empty_like(gradient), marked=True)
+        target.lerp_(theta, c.tau)
         return signal.td_error
 
     return update
-
-
-def _step(
-    theta: Tensor,
-    target: Tensor,
-    m: Tensor,
-    v: Tensor,
-    gradient: Tensor,
-    c: Coefficients,
-    scratch: Tensor,
-) -> None:
-    adam_(theta, m, v, clip_(gradient, c.clip), c, scratch)
-    target.lerp_(theta, c.tau)

@@ -1,17 +1,24 @@
 """From a configuration to the parts of a run; each part can also be made by hand, without one."""
 
 import math
+from collections.abc import Sequence
 
 from evorl.algorithms.dqn import DQN
 from evorl.compiled import wants_compiling
 from evorl.config import NetworkConfig, RunConfig
 from evorl.envs import EnvSpec, ObservationSpec
 from evorl.errors import ConfigError
+from evorl.evolution.explore import make_explore
+from evorl.evolution.mutation import Mutation
+from evorl.evolution.selection import Selection
+from evorl.evolution.spaces import Space, Spaces
 from evorl.genome import Architecture, Genome
 from evorl.memory import check_fits
 from evorl.networks.layout import Problem, shapes
+from evorl.pipeline.evolve import Evolve
 from evorl.population import Population
 from evorl.replay import PrioritisedSampler, ReplayBuffer, Sampler, UniformSampler
+from evorl.run_directory import RunDirectory
 from evorl.seeding import generator
 
 
@@ -33,6 +40,28 @@ def make_problem(observation: ObservationSpec, num_actions: int) -> Problem:
     return Problem(observation.shape[0], num_actions, scale=observation.scale)
 
 
+def make_spaces(config: RunConfig) -> Spaces:
+    """The hyperparameters that evolve, and where."""
+    unused = "tau" if config.algorithm.target_update == "periodic" else "target_period"
+    given = config.evolution.spaces.evolving
+    return {name: Space.of(space) for name, space in given.items() if name != unused}
+
+
+def make_evolve(
+    config: RunConfig, population: Population, sampler: Sampler, directory: RunDirectory
+) -> Evolve:
+    """The stage that selects and mutates."""
+    explore = make_explore(config.evolution.explore, make_spaces(config))
+    return Evolve(
+        population,
+        sampler,
+        Selection(config.evolution.selection),
+        Mutation(config.evolution.mutation, population.problem, explore),
+        directory,
+        seed=config.seed,
+    )
+
+
 def make_genome(config: RunConfig, problem: Problem, agent: int) -> Genome:
     """The agent that the configuration starts from; ConfigError if it doesn't fit its problem."""
     network = config.agent_network(agent)
@@ -42,12 +71,22 @@ def make_genome(config: RunConfig, problem: Problem, agent: int) -> Genome:
     except ValueError as error:
         raise ConfigError(f"network.kernels: {error}; use smaller kernels or strides") from None
     hyperparameters = config.agent_hyperparameters(agent).model_dump()
+    if config.population.init == "sample" or config.evolution.method == "random_search":
+        random = generator(config.seed, "spaces", agent)
+        spaces = make_spaces(config)
+        hyperparameters |= {name: space.sample(random) for name, space in spaces.items()}
     return Genome(agent, architecture, hyperparameters)
 
 
-def make_population(config: RunConfig, problem: Problem, device: str = "cpu") -> Population:
-    """All agents as the configuration describes them."""
-    genomes = [make_genome(config, problem, agent) for agent in range(config.population.size)]
+def make_population(
+    config: RunConfig,
+    problem: Problem,
+    genomes: Sequence[Genome] | None = None,
+    device: str = "cpu",
+) -> Population:
+    """All agents as the configuration describes them, or as the genomes do."""
+    if genomes is None:
+        genomes = [make_genome(config, problem, agent) for agent in range(config.population.size)]
     numbers = sum(math.prod(s) for g in genomes for s in shapes(problem, g.architecture).values())
     # weights, targets, two moments, gradient and scratch, and as much again while they are packed
     check_fits(
@@ -90,7 +129,8 @@ def expected_updates(config: RunConfig) -> int:
     """Updates of the busiest agent over the whole run."""
     agents = range(config.population.size)
     often = min(config.agent_hyperparameters(agent).learn_step for agent in agents)
-    return config.budget.env_steps // config.population.size // often
+    steps = config.budget.env_steps // config.population.size
+    return steps // often * config.algorithm.updates
 
 
 def _architecture(network: NetworkConfig, problem: Problem) -> Architecture:

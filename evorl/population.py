@@ -185,6 +185,21 @@ class Population:
             self.alive[numbers] &= group.theta.isfinite().all(1).cpu().numpy()
         return np.flatnonzero(~self.alive)
 
+    def check(self, states: Sequence[AgentState] | None = None) -> None:
+        """RuntimeError unless the matrices and hyperparameters are what the genomes say.
+
+        With `states` the agents' weights and moments must be these, bit for bit.
+        """
+        everybody = np.sort(np.concatenate(self.members))
+        if not np.array_equal(everybody, np.arange(self.size)):
+            raise RuntimeError(f"agents {everybody.tolist()} are in groups, of {self.size}")
+        for numbers, group in zip(self.members, self.groups, strict=True):
+            for row, agent in enumerate(numbers):
+                own = None if states is None else states[agent]
+                wrong = group.mismatch(row, self.genomes[agent], own)
+                if wrong is not None:
+                    raise RuntimeError(f"agent {self.genomes[agent].id}: its {wrong}")
+
 
 def _by_update(fields: Iterable[Tensor]) -> Iterator[tuple[Tensor, ...]]:
     """Fields [U, P, ...] as one tuple of [P, ...] per update."""

@@ -1,22 +1,59 @@
-"""The folder of one run: its configuration, its metrics, its summary and its best agent."""
+"""The folder of one run: its configuration, metrics, lineage, summary and best agent."""
 
 import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
-from evorl.agent_file import SavedAgent, save_agent
-from evorl.errors import RunError
+from evorl.agent_file import SavedAgent, load_agent, save_agent
+from evorl.config import RunConfig, load_config
+from evorl.config.yaml_text import one_line
+from evorl.errors import ConfigError, RunError
+from evorl.evolution.lineage import Lineage, read_lineage
+from evorl.statistics import Estimate
+
+CONFIG, LINEAGE, SUMMARY, BEST = "config.yaml", "lineage.jsonl", "summary.json", "best"
+
+
+def _all_finite(estimate: Estimate) -> Estimate:
+    if not all(map(math.isfinite, estimate)):
+        raise ValueError("is not finite")
+    return estimate
+
+
+@dataclass(frozen=True)
+class FinalScore:
+    """The held-out score of summary.json."""
+
+    mean: Annotated[Estimate, AfterValidator(_all_finite)]
+    iqm: Annotated[Estimate, AfterValidator(_all_finite)]
+    episodes: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What summary.json says, as far as others read it."""
+
+    env: str
+    seed: int
+    score: FinalScore
+    env_steps: int  # of training
+    evaluation_steps: int
+
+
+_SUMMARY = TypeAdapter(Summary)
 
 
 class RunDirectory:
-    """runs/<name>/: config.yaml, metrics.jsonl, summary.json, best/."""
+    """runs/<name>/: config.yaml, metrics.jsonl, lineage.jsonl, summary.json, best/."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,28 +80,90 @@ class RunDirectory:
             return cls(path)
         raise RunError(f"{Path(folder) / name}: 9,999 runs of that name exist, choose another")
 
+    @classmethod
+    def open(cls, path: str | Path) -> "RunDirectory":
+        """A directory that a run has made, to read from it; RunError if there is none."""
+        path = Path(path)
+        try:
+            if not path.exists():
+                raise RunError(one_line(f"{path}: no such run directory"))
+            if not path.is_dir():
+                raise RunError(one_line(f"{path}: is a file; give the run directory that it is in"))
+            if not (path / CONFIG).is_file():
+                raise RunError(one_line(f"{path}: not a run directory, as it has no {CONFIG}"))
+        except OSError as error:
+            raise RunError(one_line(f"{path}: cannot be read: {_reason(error)}")) from None
+        except ValueError:  # a null character in the name
+            raise RunError(one_line(f"{path}: not the name of a folder")) from None
+        return cls(path)
+
     def write_config(self, text: str) -> None:
         """The resolved configuration, which reruns the run."""
-        _replace(self.path / "config.yaml", text)
+        _replace(self.path / CONFIG, text)
+
+    def config(self) -> RunConfig:
+        """The configuration that the run was started with."""
+        try:
+            return load_config(self.path / CONFIG)
+        except ConfigError as error:
+            raise RunError(str(error)) from None
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """One line of metrics.jsonl."""
-        path = self.path / "metrics.jsonl"
-        with _writing(path), path.open("a", encoding="utf-8") as file:
-            file.write(_json(line) + "\n")
+        _append(self.path / "metrics.jsonl", [line])
+
+    def append_lineage(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Lines of lineage.jsonl, in one write."""
+        _append(self.path / LINEAGE, lines)
+
+    def lineage(self) -> Lineage:
+        """Who was born, and how good everybody was."""
+        return read_lineage(self.path / LINEAGE)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """The final score."""
-        _replace(self.path / "summary.json", _json(summary, indent=2) + "\n")
+        _replace(self.path / SUMMARY, _json(summary, indent=2) + "\n")
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its final score."""
+        return (self.path / SUMMARY).exists()
+
+    def summary(self) -> Summary:
+        """The final score; RunError if the run is not finished."""
+        path = self.path / SUMMARY
+        if not self.finished:
+            raise RunError(one_line(f"{self.path}: the run is not finished, it has no {SUMMARY}"))
+        try:
+            return _SUMMARY.validate_json(path.read_bytes(), strict=True)
+        except OSError as error:
+            raise RunError(one_line(f"{path}: cannot be read: {_reason(error)}")) from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            what = f"{where}: {first['msg']}" if where else first["msg"]
+            raise RunError(one_line(f"{path}: not a summary of this version: {what}")) from None
 
     def save_best(self, agent: SavedAgent) -> None:
         """Replace best/ by this agent."""
-        aside, best = self.path / "best.new", self.path / "best"
+        aside, best = self.path / f"{BEST}.new", self.path / BEST
         shutil.rmtree(aside, ignore_errors=True)
         with _writing(best):
             save_agent(aside, agent)
             shutil.rmtree(best, ignore_errors=True)
             aside.rename(best)
+
+    def best(self) -> SavedAgent:
+        """The best agent so far; RunError if there is none."""
+        if not (self.path / BEST).exists():
+            raise RunError(one_line(f"{self.path}: has no best agent yet"))
+        return load_agent(self.path / BEST)
+
+
+def _append(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    text = "".join(_json(line) + "\n" for line in lines)
+    with _writing(path), path.open("a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _replace(path: Path, text: str) -> None:
@@ -84,8 +183,11 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise RunError(f"{path}: cannot be written: {reason}") from None
+        raise RunError(f"{path}: cannot be written: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error).splitlines()[0]
 
 
 def _json(value: Any, indent: int | None = None) -> str:

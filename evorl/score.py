@@ -2,14 +2,11 @@
 
 import dataclasses
 import platform
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 import torch
-from scipy import stats
 
 import evorl
 from evorl.agent_file import SavedAgent
@@ -22,19 +19,7 @@ from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import play
 from evorl.population import Population
 from evorl.seeding import generator, held_out
-
-RESAMPLES = 10_000
-
-Floats = npt.NDArray[np.float64]
-Statistic = Callable[..., Any]
-
-
-class Estimate(NamedTuple):
-    """A figure and its 95 % bootstrap interval."""
-
-    value: float
-    low: float
-    high: float
+from evorl.statistics import Estimate, Floats, interquartile_mean, interval
 
 
 class Score(NamedTuple):
@@ -55,7 +40,8 @@ def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console:
     console.start(count, "scoring", "episode")
     try:
         seeds = held_out(config.seed, count)
-        played = play(population, episodes, seeds, config.evaluation.max_steps, console.advance)
+        limit = config.evaluation.final_max_steps
+        played = play(population, episodes, seeds, limit, console.advance)
     finally:
         episodes.close()
         console.close()
@@ -65,31 +51,11 @@ def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console:
 def estimate(returns: Floats, random: np.random.Generator, steps: int = 0) -> Score:
     """Mean and interquartile mean of episode returns [E], with their intervals."""
     return Score(
-        mean=_interval(returns, random, np.mean),
-        iqm=_interval(returns, random, interquartile_mean),
+        mean=interval([returns], random, np.mean),
+        iqm=interval([returns], random, interquartile_mean),
         episodes=len(returns),
         steps=steps,
     )
-
-
-def interquartile_mean(returns: Floats, axis: int = -1) -> Floats:
-    """The mean without the lowest and the highest quarter."""
-    trimmed: Floats = stats.trim_mean(returns, 0.25, axis=axis)
-    return trimmed
-
-
-def _interval(returns: Floats, random: np.random.Generator, statistic: Statistic) -> Estimate:
-    # percentile, not BCa: when all episodes are alike (CartPole's 500), BCa divides by zero
-    found = stats.bootstrap(
-        (returns,),
-        statistic,
-        n_resamples=RESAMPLES,
-        batch=1000,
-        vectorized=True,
-        method="percentile",
-        rng=random,
-    ).confidence_interval
-    return Estimate(float(statistic(returns)), float(found.low), float(found.high))
 
 
 def summary(
@@ -113,6 +79,7 @@ def summary(
         "env_steps": context.env_steps,
         "evaluation_steps": context.evaluation_steps,
         "final_steps": score.steps,
+        "total_steps": context.env_steps + context.evaluation_steps + score.steps,
         "updates": context.updates,
         "seconds": round(seconds, 3),
         "steps_per_second": round(context.env_steps / seconds, 1),

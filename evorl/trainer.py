@@ -2,8 +2,11 @@
 
 import dataclasses
 import time
+from collections.abc import Generator
 from contextlib import ExitStack
 from typing import NamedTuple
+
+import numpy as np
 
 from evorl.config import RunConfig, dump_config, unused_options
 from evorl.console import Console
@@ -16,10 +19,24 @@ from evorl.envs import (
     slots_for,
 )
 from evorl.errors import RunError
-from evorl.parts import env_spec, make_population, make_problem, make_replay
+from evorl.evolution.lineage import birth
+from evorl.evolution.schedule import Schedule
+from evorl.genome import Genome
+from evorl.networks.layout import Problem
+from evorl.parts import (
+    env_spec,
+    make_evolve,
+    make_genome,
+    make_population,
+    make_problem,
+    make_replay,
+)
+from evorl.pipeline.budget import Budget
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Evaluate
+from evorl.pipeline.follow import FollowSchedule
+from evorl.pipeline.hall_of_fame import HallOfFame
 from evorl.pipeline.learn import AnnealBeta, Learn
 from evorl.pipeline.task import Task
 from evorl.pipeline.track import Track
@@ -36,8 +53,13 @@ class Result(NamedTuple):
     directory: RunDirectory
 
 
-def train(config: RunConfig, console: Console | None = None) -> Result:
-    """Train, evaluate and score a population as the configuration says."""
+def train(
+    config: RunConfig, console: Console | None = None, schedule: Schedule | None = None
+) -> Result:
+    """Train, evolve and score a population as the configuration says.
+
+    With a schedule (and a configuration made by `along` it) the agents follow that instead.
+    """
     started = time.perf_counter()
     console = console or Console(quiet=True)
     with ExitStack() as stack:
@@ -45,7 +67,8 @@ def train(config: RunConfig, console: Console | None = None) -> Result:
         spec, reason = _choose_environments(config)
         env = make_vector_env(spec, config.population.size, config.env.num_envs)
         stack.callback(env.close)
-        population = make_population(config, make_problem(env.observation, env.num_actions))
+        problem = make_problem(env.observation, env.num_actions)
+        population = make_population(config, problem, _scheduled(config, problem, schedule))
         buffer, sampler = make_replay(config, env.observation)
         slots = slots_for(spec, population.size, config.evaluation.episodes)
         episodes = make_episodes(spec, slots)
@@ -58,30 +81,45 @@ def train(config: RunConfig, console: Console | None = None) -> Result:
         collect = Collect(
             population, env, buffer, sampler, n_step=config.algorithm.n_step, seed=config.seed
         )
-        learn = Learn(population, buffer, sampler, config.algorithm.learning_starts)
+        algorithm = config.algorithm
+        learn = Learn(population, buffer, sampler, algorithm.learning_starts, algorithm.updates)
         evaluate = Evaluate(population, episodes, config.evaluation, config.seed)
-        track = Track(population, directory, console, config.env.id)
+        hall = HallOfFame(
+            population,
+            episodes,
+            directory,
+            config.evaluation,
+            env_id=config.env.id,
+            seed=config.seed,
+            stop_at=config.budget.stop_at,
+        )
         ends = _GenerationEnds(config)
 
         task = Task(Context(population.size))
-        task.use(AnnealBeta(sampler, config.replay, config.budget.env_steps))
+        if schedule is not None:
+            task.use(FollowSchedule(population, schedule))
+        task.use(AnnealBeta(sampler, config.replay, config.budget))
         task.use(collect)
         task.use(learn)
-        task.use(_Advance(config, console))
+        task.use(Budget(config.budget, console))
         task.use(evaluate, every=ends)
-        task.use(track, every=ends)
-        task.use(_NextGeneration(collect, population, directory), every=ends)
+        task.use(hall, every=ends)
+        task.use(Track(population, hall, directory, console), every=ends)
+        task.use(_RefuseAllDead(population, directory), every=ends)
+        task.use(_Generation(collect), every=ends)
+        if config.evolution.method == "evolution":
+            task.use(make_evolve(config, population, sampler, directory), every=ends)
         console.start(config.budget.env_steps, "training", "step")
         context = task.run()
 
-        if track.best is None:
+        if hall.best is None:
             raise RunError(
                 f"{directory.path}: no agent ever had a finite fitness;"
                 " look at the rewards that the environment gives"
             )
-        final = held_out_score(track.best, spec, config, console)
+        final = held_out_score(hall.best, spec, config, console)
         seconds = time.perf_counter() - started
-        directory.write_summary(summary(config, context, track.best, final, seconds))
+        directory.write_summary(summary(config, context, hall.best, final, seconds))
     return Result(final, directory)
 
 
@@ -95,31 +133,49 @@ class _GenerationEnds:
         return context.finished or (context.iteration + 1) % self.every == 0
 
 
-class _Advance:
-    """Moves the bar, and ends the run when its budget is spent."""
+class _RefuseAllDead:
+    """Ends a run that nobody survives."""
 
-    def __init__(self, config: RunConfig, console: Console) -> None:
-        self.budget, self.console = config.budget.env_steps, console
-
-    def __call__(self, context: Context) -> None:
-        self.console.advance(int(context.new_steps.sum()))
-        context.finished = context.env_steps >= self.budget
-
-
-class _NextGeneration:
-    """Closes a generation: running episodes are cut, and new ones start with new seeds."""
-
-    def __init__(self, collect: Collect, population: Population, directory: RunDirectory) -> None:
-        self.collect, self.population, self.directory = collect, population, directory
+    def __init__(self, population: Population, directory: RunDirectory) -> None:
+        self.population, self.directory = population, directory
 
     def __call__(self, context: Context) -> None:
-        self.collect.end_generation()
-        context.generation += 1
-        if not self.population.alive.any() and not context.finished:
+        if not np.isfinite(context.fitness).any() and not context.finished:
+            best = self.directory.path / "best"
+            left = f"{best} has the best agent there was" if best.exists() else "none was kept"
             raise RunError(
-                f"{self.directory.path}: all agents are dead, their loss or weights are not finite;"
-                " try a smaller algorithm.lr (best/ has the best agent there was, if any)"
+                f"{self.directory.path}: all agents are dead in generation {context.generation},"
+                " their loss, weights or returns are not finite; try a smaller algorithm.lr"
+                f" ({left})"
             )
+
+
+class _Generation:
+    """Cuts the running episodes; at the iteration's end the next generation begins."""
+
+    def __init__(self, collect: Collect) -> None:
+        self.collect = collect
+
+    def __call__(self, context: Context) -> Generator[None, None, None]:
+        self.collect.end_generation()
+        yield
+        context.generation += 1
+
+
+def _scheduled(
+    config: RunConfig, problem: Problem, schedule: Schedule | None
+) -> list[Genome] | None:
+    """The agents that start on a schedule."""
+    if schedule is None:
+        return None
+    return [
+        dataclasses.replace(
+            make_genome(config, problem, agent),
+            architecture=schedule.architecture,
+            hyperparameters=schedule.at(0),
+        )
+        for agent in range(config.population.size)
+    ]
 
 
 def _choose_environments(config: RunConfig) -> tuple[EnvSpec, str]:
@@ -135,6 +191,7 @@ def _open_directory(config: RunConfig, spec: EnvSpec, population: Population) ->
     resolved = config.model_copy(update={"env": env, "compile": compiled})
     directory = RunDirectory.create(config.run.folder, config.name, config.run.if_exists)
     directory.write_config(dump_config(resolved))
+    directory.append_lineage([birth(g, i, None) for i, g in enumerate(population.genomes)])
     return directory
 
 

@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import types
 import warnings
 from pathlib import Path
 
@@ -13,9 +15,14 @@ import psutil
 import pytest
 import torch
 from click.testing import CliRunner
+from synthetic import FAMILY, evaluated, initial, make_family_run, make_run, saved
 
 from evorl import __version__
 from evorl.cli import cli, main
+from evorl.config import dump_config, parse_config
+from evorl.evolution.schedule import read_schedule
+from evorl.run_directory import RunDirectory
+from evorl.statistics import Estimate
 
 torch.set_num_threads(1)
 
@@ -25,7 +32,7 @@ TINY = [
     "env.num_envs=2",
     "population.size=2",
     "algorithm.learning_starts=16",
-    "algorithm.batch_size=8",
+    "algorithm.batch_size=16",
     "evaluation.every=50",
     "evaluation.episodes=1",
     "evaluation.final_episodes=2",
@@ -186,7 +193,13 @@ def test_what_shows_up_late_is_one_line_too(evorl, tmp_path, kind, quiet):
         (["train"], "Missing argument 'CONFIG'"),
         (["train", CARTPOLE, "--fast"], "No such option"),
         (["trian"], "No such command 'trian'"),
+        (["train", CARTPOLE, "--seeds", "0"], "0 is not in the range"),
         (["schema", "extra"], "unexpected extra argument"),
+        (["lineage"], "Missing argument 'RUN'"),
+        (["lineage", "a", "b"], "unexpected extra argument"),
+        (["lineage", "a", "--agent", "best"], "'best' is not a valid integer"),
+        (["schedule"], "Missing argument 'RUN'"),
+        (["compare"], "Missing argument 'RUN...'"),
         (["--wrong"], "No such option"),
     ],
 )
@@ -277,3 +290,291 @@ def test_control_c_ends_with_one_line_and_no_children(tmp_path, whom):
     assert process.returncode == 130
     assert err.split("\n") == ["", "interrupted", ""]  # click first ends the line with ^C in it
     wait_for(lambda: not any(child.is_running() for child in children), seconds=5)
+
+
+LINEAGE = """\
+family: CartPole-v1, held-out mean 450.0 (95 % interval 445.0 to 455.0)
+agent 4, the best: confirmed fitness 398.5 in generation 4, after 5,000 own training steps
+
+generations  id  mutation         what changed                                   fitness ± error
+          0   0  initial          64-64 relu, lr 0.001, gamma 0.99,                0.0 ± 1.0
+                                  batch_size 64
+          1   2  hyperparameters  lr 0.001 → 0.00125, batch_size 64 → 128        201.0 ± 1.0
+        2–3   3  architecture     hidden 64-64 → 64-96                   302.0 → 303.0 ± 1.0
+          4   4  hyperparameters  gamma 0.99 → 0.995                             404.0 ± 1.0
+"""
+
+
+def squeezed(text):
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_lineage(evorl, tmp_path):
+    make_family_run(tmp_path)
+    code, out, err = evorl("lineage", "family")
+    assert (code, err) == (0, "")
+    assert squeezed(out)[:4] == squeezed(LINEAGE)[:4]
+    assert squeezed(out)[-3:] == squeezed(LINEAGE)[-3:]
+    assert max(map(len, out.splitlines())) <= 100
+    rows = out.splitlines()[4:]
+    assert len({row.index(" ± ") for row in rows if " ± " in row}) == 1  # aligned
+
+
+def test_lineage_of_another_agent(evorl, tmp_path):
+    make_family_run(tmp_path)
+    code, out, _ = evorl("lineage", "family", "--agent", 0)
+    assert code == 0
+    assert "agent 0, 5,000 own training steps" in out
+    assert squeezed(out)[-1] == "0–4 0 initial 64-64 relu 0.000 → 4.000 ± 1.000"
+    assert evorl("lineage", "family", "--agent", 4) == evorl("lineage", "family")
+    code, out, err = evorl("lineage", "family", "--agent", 5)
+    assert_one_error(code, out, err)
+    assert "no agent 5; ids go from 0 to 4" in err
+
+
+def test_lineage_of_a_run_that_goes_on(evorl, tmp_path):
+    directory = make_family_run(tmp_path)
+    (directory.path / "summary.json").unlink()
+    directory.append_lineage([evaluated(0, 5, -float("inf")), evaluated(4, 5, 7.0)])
+    with (directory.path / "lineage.jsonl").open("a") as file:
+        file.write('{"event": "birth", "gener')
+    code, out, _ = evorl("lineage", "family")
+    assert code == 0
+    assert squeezed(out)[0] == "family: CartPole-v1, not finished"
+    assert squeezed(out)[-1].startswith("4 4 hyperparameters")  # the best was saved in 4
+    assert " → dead" in evorl("lineage", "family", "--agent", 0)[1]
+
+
+def test_schedule(evorl, tmp_path):
+    make_family_run(tmp_path)
+    code, out, err = evorl("schedule", "family")
+    assert (code, err) == (0, "")
+    assert out.startswith("# The schedule of agent 4 of family: ")
+    (tmp_path / "schedule.yaml").write_text(out)
+    found = read_schedule(tmp_path / "schedule.yaml")
+    assert (found.env, found.steps) == ("CartPole-v1", 5000)
+    assert [part.step for part in found.segments] == [0, 1000, 4000]
+    assert found.at(4500) == FAMILY[4].hyperparameters
+
+
+def test_schedule_of_another_agent(evorl, tmp_path):
+    make_family_run(tmp_path)
+    _, out, _ = evorl("schedule", "family", "--agent", 2)
+    assert "steps: 2000 " in out
+    assert out.count("{step: ") == 2
+
+
+def test_schedule_of_a_run_that_followed_one(evorl, tmp_path):
+    directory = make_family_run(tmp_path)
+    changed = dict(FAMILY[4].hyperparameters) | {"lr": 0.5}
+    genome = type(FAMILY[4])(4, FAMILY[4].architecture, changed)
+    directory.save_best(saved(genome))
+    code, out, err = evorl("schedule", "family")
+    assert_one_error(code, out, err)
+    assert "followed a schedule itself" in err
+    assert "followed a schedule" in evorl("lineage", "family")[1]
+
+
+def test_compare(evorl, tmp_path):
+    for seed, score in enumerate([480.0, 490.0, 470.0]):
+        make_run(tmp_path, f"a{seed}", score=score, seed=seed)
+        make_run(tmp_path, f"b{seed}", score=score - 15, seed=seed, steps=(2000, 0), options=PLAIN)
+    names = [f"{group}{seed}" for group in "ab" for seed in range(3)]
+    code, out, err = evorl("compare", *names)
+    assert (code, err) == (0, "")
+    assert "evolution.method=evolution     3  480.0" in out
+    assert squeezed(out)[4].startswith("X Y P(X > Y) 95 % interval environments")
+    assert " 0.89 " in out  # 8 of 9
+    assert out.splitlines()[-1].startswith("warning: CartPole-v1: one group had 82 % more")
+    assert evorl("compare", *names)[1] == out
+
+
+PLAIN = ["evolution.method=none"]
+GONE = (
+    "config.yaml",
+    "lineage.jsonl",
+    "summary.json",
+    "best/agent.json",
+    "best/weights.safetensors",
+)
+
+
+def _remove(name):
+    return lambda run: (run / name).unlink()
+
+
+def _cut(name):
+    return lambda run: (run / name).write_bytes((run / name).read_bytes()[:20])
+
+
+def _foreign(name):
+    return lambda run: (run / name).write_bytes(b"\x00\xff hello\n\n")
+
+
+def _to_file(run):
+    shutil.rmtree(run)
+    run.write_text("a file")
+
+
+def _empty(run):
+    shutil.rmtree(run)
+    run.mkdir()
+
+
+def _another_best(run):
+    RunDirectory(run).save_best(saved(initial(4)))
+
+
+def _another_lineage(run):
+    lines = (run / "lineage.jsonl").read_text().splitlines(keepends=True)
+    (run / "lineage.jsonl").write_text("".join(lines[:2]))
+
+
+BROKEN = {
+    "missing": shutil.rmtree,
+    "a file": _to_file,
+    "empty": _empty,
+    **{f"no {name}": _remove(name) for name in GONE},
+    **{f"half of {name}": _cut(name) for name in GONE},
+    **{f"foreign {name}": _foreign(name) for name in GONE},
+    "no best": lambda run: shutil.rmtree(run / "best"),
+    "the best of another run": _another_best,
+    "the lineage of another run": _another_lineage,
+    "facts of another version": lambda run: RunDirectory(run).save_best(saved(own_steps="many")),
+}
+ANCESTRY = ("config.yaml", "lineage.jsonl", "best", "another run", "facts")
+READS = {  # what spoils each command, by a part of its name
+    "lineage": (*ANCESTRY, "half of summary.json", "foreign summary.json"),
+    "schedule": ANCESTRY,
+    "compare": ("config.yaml", "summary.json"),
+}
+
+
+@pytest.mark.parametrize("command", READS)
+@pytest.mark.parametrize("kind", BROKEN)
+def test_broken_run_directories_are_one_line_and_stay(evorl, tmp_path, command, kind):
+    make_family_run(tmp_path)
+    BROKEN[kind](tmp_path / "family")
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    code, out, err = evorl(command, "family")
+    fatal = kind in ("missing", "a file", "empty") or any(name in kind for name in READS[command])
+    if fatal:
+        assert_one_error(code, out, err)
+        assert "family" in err
+    else:
+        assert (code, err) == (0, "")
+    assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("command", READS)
+@pytest.mark.parametrize("name", ["a\nb", "", "x" * 5000, "nothing/family"])
+def test_strange_run_directories(evorl, command, name):
+    assert_one_error(*evorl(command, name))
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    """A trainer that only remembers what it was asked for."""
+    asked = []
+
+    def train(config, console, schedule=None):
+        asked.append((config, schedule))
+        value = 100.0 + config.seed
+        score = Estimate(value, value - 1, value + 1)
+        directory = RunDirectory.create(config.run.folder, config.name, config.run.if_exists)
+        directory.write_config(dump_config(config))
+        return types.SimpleNamespace(
+            score=types.SimpleNamespace(mean=score, iqm=score, episodes=2), directory=directory
+        )
+
+    monkeypatch.setitem(sys.modules, "evorl.trainer", types.SimpleNamespace(train=train))
+    return asked
+
+
+@pytest.fixture
+def replay(evorl, tmp_path, trainings):
+    """Two files of which a schedule is replayed, and the arguments to do so."""
+    make_family_run(tmp_path)
+    (tmp_path / "schedule.yaml").write_text(evorl("schedule", "family")[1])
+    (tmp_path / "run.yaml").write_text("name: again\nseed: 7\n" + GOOD)
+    return ["train", "run.yaml", "--replay-schedule", "schedule.yaml"]
+
+
+def test_replay_a_schedule(evorl, replay, trainings):
+    code, out, err = evorl(*replay)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "seed 7: held-out score over 2 episodes: mean 107.0 (95 % interval 106.0 to 108.0),"
+        " IQM 107.0 (95 % interval 106.0 to 108.0)",
+        "best agent, metrics and summary: runs/again-seed7",
+    ]
+    ((config, schedule),) = trainings
+    assert schedule == read_schedule("schedule.yaml")
+    assert (config.population.size, config.evolution.method) == (1, "none")
+    assert (config.budget.env_steps, config.seed) == (5000, 7)
+
+
+def test_replay_with_several_seeds(evorl, replay, trainings):
+    code, out, _ = evorl(*replay, "--seeds", 3, "algorithm.n_step=2")
+    assert code == 0
+    assert [config.seed for config, _ in trainings] == [7, 8, 9]
+    assert [config.name for config, _ in trainings] == [f"again-seed{k}" for k in (7, 8, 9)]
+    assert {config.algorithm.n_step for config, _ in trainings} == {2}
+    assert len(out.splitlines()) == 7
+    last = "mean held-out score of 3 seeds: 108.0 (95 % interval 107.0 to 109.0)"
+    assert out.splitlines()[-1] == last
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--seeds", "3", "name=again"], "--seeds: only with --replay-schedule"),
+        (["--replay-schedule", "nothing.yaml"], "nothing.yaml: no such file"),
+        (["--replay-schedule", "."], "is a folder"),
+        (["--replay-schedule", "run.yaml"], "run.yaml: name: unknown key"),
+        (["--replay-schedule", "schedule.yaml", "env.id=Acrobot-v1"], "is for CartPole-v1"),
+        (["--replay-schedule", "schedule.yaml", "seed=4294967295", "--seeds", "2"], "4294967296"),
+        (["--replay-schedule", "schedule.yaml", "--seeds", "3"], "again-seed8 exists already"),
+    ],
+)
+def test_what_cannot_be_replayed(evorl, replay, trainings, tmp_path, arguments, says):
+    (tmp_path / "runs" / "again-seed8").mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = evorl(*replay[:2], *arguments)
+    assert_one_error(code, out, err)
+    assert says in err
+    assert trainings == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_plain_training_has_no_schedule(evorl, replay, trainings):
+    code, out, _ = evorl("train", "run.yaml")
+    assert code == 0
+    assert out.startswith("held-out score over 2 episodes: mean 107.0 ")
+    assert trainings == [(parse_config({"name": "again", "seed": 7, **SAME}), None)]
+
+
+SAME = {"env": {"id": "CartPole-v1"}, "budget": {"env_steps": 100}}
+
+
+def test_from_evolution_to_a_replayed_schedule(evorl, tmp_path):
+    """All of it, with a trainer that trains."""
+    code, out, err = evorl("train", CARTPOLE, *TINY, "budget.env_steps=1000", "-q")
+    assert code == 0, err
+    code, out, err = evorl("lineage", "runs/cartpole")
+    assert code == 0, err
+    assert out.startswith("runs/cartpole: CartPole-v1, held-out mean ")
+    code, out, err = evorl("schedule", "runs/cartpole")
+    assert code == 0, err
+    (tmp_path / "schedule.yaml").write_text(out)
+    steps = read_schedule(tmp_path / "schedule.yaml").steps
+    again = ["train", CARTPOLE, *TINY, "-q", "--replay-schedule", "schedule.yaml", "--seeds", 2]
+    code, out, err = evorl(*again)
+    assert code == 0, err
+    assert out.splitlines()[-1].startswith("mean held-out score of 2 seeds: ")
+    runs = [f"runs/cartpole-seed{seed}" for seed in (1, 2)]
+    for run in runs:
+        assert json.loads((tmp_path / run / "summary.json").read_text())["env_steps"] >= steps
+    code, out, err = evorl("compare", "runs/cartpole", *runs)
+    assert code == 0, err
+    assert "evolution.method=none" in out

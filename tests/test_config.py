@@ -1,6 +1,7 @@
 """Configurations that load, and the one line that every broken one gets."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from evorl.config import (
     json_schema,
     load_config,
     parse_config,
+    unused_options,
 )
 from evorl.config.yaml_text import dump_yaml, parse_yaml
 from evorl.errors import ConfigError
@@ -24,7 +26,10 @@ from evorl.errors import ConfigError
 ROOT = Path(__file__).parent.parent
 SHIPPED = sorted(ROOT.glob("configs/dqn/*.yaml"))
 ENV = "env: {id: X}\n"
-TOP = "name, seed, compile, env, algorithm, network, replay, population, evaluation, budget, run"
+TOP = (
+    "name, seed, compile, env, algorithm, network, replay, population, evaluation, evolution, "
+    "budget, run"
+)
 HOW = "expected section.key=value, such as algorithm.lr=1e-4"
 NO_ENV = "env.id: required, but not given: Gymnasium environment id, such as CartPole-v1"
 
@@ -126,8 +131,42 @@ BROKEN_FILES = [
      "64, got 10"),
     (ENV + "replay: {capacity: 99}\npopulation: {agents: [{batch_size: 100}]}\n",
      "replay.capacity: must be at least the largest batch size, 100, got 99"),
-    ("env: {id: X, num_envs: 64}\nreplay: {capacity: 255}\n", "replay.capacity: must hold one step "
-     "of every environment, 256 transitions, got 255"),
+    (ENV + "replay: {capacity: 100}\n", "replay.capacity: must be at least the largest batch size "
+     "that evolution may choose, 256 (evolution.spaces.batch_size), got 100"),
+    (ENV + "replay: {capacity: 100}\nevolution: {spaces: {batch_size: {kind: choice, values: [101, "
+     "8]}}}\n", "replay.capacity: must be at least the largest batch size that evolution may "
+     "choose, 101 (evolution.spaces.batch_size), got 100"),
+    (ENV + "replay: {capacity: 100}\npopulation: {size: 1, init: sample}\nevolution: {method: none}"
+     "\n", "replay.capacity: must be at least the largest batch size that evolution may choose, "
+     "256 (evolution.spaces.batch_size), got 100"),
+    ("env: {id: X, num_envs: 128}\nreplay: {capacity: 511}\n", "replay.capacity: must hold one "
+     "step of every environment, 512 transitions, got 511"),
+    (ENV + "population: {init: sample, agents: [{dueling: true}, {lr: 0.1}]}\n",
+     "population.agents.1.lr: must be left out, as population.init: sample draws it from "
+     "evolution.spaces.lr, got 0.1"),
+    (ENV + "population: {agents: [{tau: 0.1}]}\nevolution: {method: random_search}\n",
+     "population.agents.0.tau: must be left out, as evolution.method: random_search draws it from "
+     "evolution.spaces.tau, got 0.1"),
+    # evolution; its spaces are in evolution/test_spaces.py
+    (ENV + "evolution: {metod: none}\n", "evolution.metod: unknown key; did you mean method?"),
+    (ENV + "evolution: {method: randomsearch}\n", "evolution.method: must be one of none, "
+     "random_search, evolution, got the string 'randomsearch'; did you mean random_search?"),
+    (ENV + "evolution: {selection: {fraction: 0.6}}\n", "evolution.selection.fraction: must be at "
+     "most 0.5, got 0.6"),
+    (ENV + "evolution: {explore: {grow: 1}}\n", "evolution.explore.grow: must be greater than 1, "
+     "got 1"),
+    (ENV + "evolution: {explore: {shrink: 1}}\n", "evolution.explore.shrink: must be less than 1, "
+     "got 1"),
+    (ENV + "evolution: {mutation: {min_units: 300}}\n", "evolution.mutation.max_units: must be at "
+     "least min_units = 300, got 256"),
+    (ENV + "evolution: {mutation: {max_channels: 3}}\n", "evolution.mutation.max_channels: must be "
+     "at least min_channels = 4, got 3"),
+    (ENV + "evolution: {mutation: {architecture: 0, parameters: 0, hyperparameters: 0}}\n",
+     "evolution.mutation.none: must be greater than 0 when all kinds of mutation are 0, got 0.0"),
+    (ENV + "evolution: {mutation: {activations: [rleu]}}\n", "evolution.mutation.activations.0: "
+     "must be one of relu, elu, gelu, tanh, silu, got the string 'rleu'; did you mean relu?"),
+    (ENV + "evolution: {mutation: {units: []}}\n", "evolution.mutation.units: must have at least 1 "
+     "entry, got an empty list"),
     # YAML
     ("env:\n\tid: X\n", "line 2: invalid YAML: found character '\\t' that cannot start any token; "
      "indent with spaces, not tabs"),
@@ -181,6 +220,14 @@ BROKEN_OVERRIDES = [
      "twice (first on line 1); remove one"),
     ("replay.capacity=3", "override replay.capacity=3: replay.capacity: must be at least the "
      "largest batch size, 64, got 3"),
+    ("replay.capacity=99", "override replay.capacity=99: replay.capacity: must be at least the "
+     "largest batch size that evolution may choose, 256 (evolution.spaces.batch_size), got 99"),
+    ("evolution.spaces.lrr.low=1", "override evolution.spaces.lrr.low=1: evolution.spaces.lrr: "
+     "unknown key; did you mean lr?"),
+    ("evolution.spaces.lr.low=1", "x.yaml with evolution.spaces.lr.low=1: "
+     "evolution.spaces.lr.high: must be greater than low = 1, got 0.01"),
+    ("evolution.spaces.learn_step.low=1", "x.yaml with evolution.spaces.learn_step.low=1: "
+     "evolution.spaces.learn_step.kind: required, but not given: Scale of the values"),
     ("network.channels=[1]", "x.yaml with network.channels=[1]: network.kernels: must have as many "
      "entries as channels, 1, got 2"),
 ]  # fmt: skip
@@ -218,6 +265,9 @@ def test_broken_override(folder: Path, override: str, message: str) -> None:
 def test_an_error_of_the_file_does_not_blame_an_override(folder: Path) -> None:
     message = error_of(load_text, ENV + "name: a/b\n", "seed=3")
     assert message.startswith("x.yaml: name: must consist of")
+    message = error_of(load_text, ENV + "algorithm: {lr: -1}\n", "algorithm.tau=0.5")
+    assert message.startswith("x.yaml: algorithm.lr: must be greater than 0")
+    assert error_of(load_text, "seed: 3\n", "name=a") == f"x.yaml: {NO_ENV}"
 
 
 def test_files_that_cannot_be_read(folder: Path) -> None:
@@ -290,6 +340,7 @@ def test_overrides(folder: Path) -> None:
     assert config.network.activation == "tanh"
     assert config.population.model_dump() == {
         "size": 4,
+        "init": "config",
         "agents": [{"tau": 0.5, "lr": 1e-3}, {"hidden": [8]}],
     }
     assert config.env.wrappers == [
@@ -298,6 +349,31 @@ def test_overrides(folder: Path) -> None:
     ]
     assert config.algorithm.lr == 0.5
     assert load_text(ENV).network.hidden == [64, 64]  # the default was copied, not changed
+
+
+def test_overrides_of_spaces_start_from_the_default_ones(folder: Path) -> None:
+    default = load_text(ENV).evolution.spaces.model_dump()
+    assert list(default) == ["lr", "gamma", "tau", "batch_size"]
+    assert default["batch_size"] == {"kind": "power_of_two", "low": 16, "high": 256}
+    for text in (ENV, ENV + "evolution: {method: random_search}\n"):
+        spaces = load_text(
+            text,
+            "evolution.spaces.lr.low=1e-5",
+            "evolution.spaces.tau=",
+            "evolution.spaces.learn_step={kind: integer, low: 1, high: 8}",
+        ).evolution.spaces.model_dump()
+        assert spaces == {
+            "lr": {"kind": "log", "low": 1e-5, "high": 1e-2},
+            "gamma": default["gamma"],
+            "batch_size": default["batch_size"],
+            "learn_step": {"kind": "integer", "low": 1, "high": 8},
+        }
+    assert load_text(ENV).evolution.spaces.model_dump() == default  # copied, not changed
+    given = ENV + "evolution: {spaces: {gamma: {kind: linear, low: 0.9, high: 0.99}}}\n"
+    assert load_text(given, "evolution.spaces.gamma.low=0.8").evolution.spaces.model_dump() == {
+        "gamma": {"kind": "linear", "low": 0.8, "high": 0.99}
+    }
+    assert load_text(ENV + "evolution: {spaces: {}}\n").evolution.spaces.evolving == {}
 
 
 def test_agents_have_their_own_values() -> None:
@@ -334,6 +410,31 @@ def test_a_batch_size_that_no_agent_has_does_not_count() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "evolution",
+    [
+        {"method": "none"},
+        {"mutation": {"hyperparameters": 0}},
+        {"spaces": {"batch_size": {"kind": "integer", "low": 1, "high": 64}}},
+        {"spaces": {}},
+    ],
+    ids=str,
+)
+def test_a_batch_size_that_evolution_cannot_choose_does_not_count(evolution: Any) -> None:
+    parse_config({"env": {"id": "X"}, "replay": {"capacity": 64}, "evolution": evolution})
+
+
+def test_a_batch_size_that_agents_draw_instead_does_not_count() -> None:
+    parse_config(
+        {
+            "env": {"id": "X"},
+            "algorithm": {"batch_size": 1024},
+            "replay": {"capacity": 256},
+            "population": {"init": "sample"},
+        }
+    )
+
+
 def test_parse_config_takes_plain_python_and_keeps_it() -> None:
     data = {"env": {"id": "X", "kwargs": {"size": (1, 2)}}, "network": {"hidden": (8, 8)}}
     config = parse_config(data, ["env.kwargs.a=1"])
@@ -348,6 +449,117 @@ def test_parse_config_takes_plain_python_and_keeps_it() -> None:
     endless: list[Any] = []
     endless.append(endless)
     assert error_of(parse_config, {"env": endless}) == "config: nested too deeply"
+
+
+SELECTION, MUTATION, EXPLORE = "evolution.selection.", "evolution.mutation.", "evolution.explore."
+NO_IMAGES = "has no effect with observations that are no images"
+INSIDE = "a mutation moves it inside"
+
+# Overrides, and the options that are then without effect.
+UNUSED = [
+    ("", []),
+    ("algorithm.target_period=5", ["algorithm.target_period=5 has no effect with target_update: "
+     "soft"]),
+    ("replay.alpha=0.5", ["replay.alpha=0.5 has no effect with kind: uniform"]),
+    ("replay.alpha=0.5 replay.kind=prioritized", []),
+    ("network.channels=[8,8]", [f"network.channels=[8, 8] {NO_IMAGES}"]),
+    # no evolution
+    ("population.size=1", ["evolution.method=evolution has no effect with one agent"]),
+    ("population.size=1 evolution.selection.size=3",
+     ["evolution.method=evolution has no effect with one agent"]),
+    ("population.size=1 evolution.method=none", []),
+    ("evolution.method=none population.init=sample", []),
+    (f"evolution.method=none {SELECTION}eval_loop=2 {MUTATION}architecture=0 {EXPLORE}grow=2",
+     [f"{SELECTION}eval_loop=2 has no effect with evolution.method: none",
+      f"{MUTATION}architecture=0.0 has no effect with evolution.method: none",
+      f"{EXPLORE}grow=2.0 has no effect with evolution.method: none"]),
+    (f"evolution.method=random_search {SELECTION}kind=tournament",
+     [f"{SELECTION}kind=tournament has no effect with evolution.method: random_search"]),
+    # selection
+    (f"{SELECTION}fraction=0.5", []),
+    (f"{SELECTION}kind=tournament {SELECTION}fraction=0.5",
+     [f"{SELECTION}fraction=0.5 has no effect with kind: tournament"]),
+    (f"{SELECTION}kind=tournament {SELECTION}size=3 {SELECTION}elitism=false", []),
+    (f"{SELECTION}size=3 {SELECTION}elitism=false",
+     [f"{SELECTION}size=3 has no effect with kind: truncation",
+      f"{SELECTION}elitism=False has no effect with kind: truncation"]),
+    # mutation
+    (f"{MUTATION}max_units=64 {MUTATION}noise=0.5", []),
+    ("network.hidden=[512]", []),
+    (f"{MUTATION}architecture=0 {MUTATION}max_units=64 {MUTATION}units=[8] {MUTATION}new_layer=0.5",
+     [f"{MUTATION}new_layer=0.5 has no effect with architecture: 0",
+      f"{MUTATION}units=[8] has no effect with architecture: 0",
+      f"{MUTATION}max_units=64 has no effect with architecture: 0"]),
+    (f"{MUTATION}architecture=0 {MUTATION}max_channels=5",
+     [f"{MUTATION}max_channels=5 has no effect with architecture: 0"]),
+    (f"{MUTATION}max_channels=5 {MUTATION}channels=[1]",
+     [f"{MUTATION}channels=[1] {NO_IMAGES}", f"{MUTATION}max_channels=5 {NO_IMAGES}"]),
+    (f"{MUTATION}parameters=0 {MUTATION}noise=0.5 {MUTATION}reset_dormant=false",
+     [f"{MUTATION}noise=0.5 has no effect with parameters: 0",
+      f"{MUTATION}reset_dormant=False has no effect with parameters: 0"]),
+    (f"{MUTATION}activations=[relu]",
+     [f"{MUTATION}activations=['relu'] has no effect with activation: 0"]),
+    (f"{MUTATION}activations=[relu] {MUTATION}activation=0.1", []),
+    # exploring
+    (f"{EXPLORE}strategy=perturb {EXPLORE}grow=2", []),
+    (f"{EXPLORE}strategy=pb2 {EXPLORE}grow=2 {EXPLORE}shrink=0.5", []),
+    (f"{EXPLORE}strategy=perturb {EXPLORE}resample=0.5",
+     [f"{EXPLORE}resample=0.5 has no effect with strategy: perturb"]),
+    (f"{EXPLORE}strategy=pb2 {EXPLORE}resample=0.5",
+     [f"{EXPLORE}resample=0.5 has no effect with strategy: pb2"]),
+    (f"{EXPLORE}grow=2 {EXPLORE}resample=0.5", []),
+    (f"{EXPLORE}grow=2 {EXPLORE}resample=1",
+     [f"{EXPLORE}grow=2.0 has no effect with resample: 1"]),
+    (f"{EXPLORE}grow=2 {MUTATION}hyperparameters=0",
+     [f"{EXPLORE}grow=2.0 has no effect with evolution.mutation.hyperparameters: 0"]),
+    (f"{EXPLORE}grow=2 evolution.spaces={{}}",
+     [f"{EXPLORE}grow=2.0 has no effect with no evolution.spaces"]),
+    # spaces
+    ("evolution.spaces.lr.low=1e-5", []),
+    ("evolution.spaces.lr.low=1e-5 evolution.method=none",
+     ["evolution.spaces has no effect with method: none and population.init: config"]),
+    (f"evolution.spaces.lr.low=1e-5 {MUTATION}hyperparameters=0",
+     ["evolution.spaces has no effect with mutation.hyperparameters: 0"]),
+    ("evolution.spaces={} population.init=sample",
+     ["population.init=sample has no effect with no evolution.spaces"]),
+    ("algorithm.target_update=periodic",
+     ["evolution.spaces.tau has no effect with target_update: periodic"]),
+    ("algorithm.target_update=periodic algorithm.tau=0.5",
+     ["algorithm.tau=0.5 has no effect with target_update: periodic",
+      "evolution.spaces.tau has no effect with target_update: periodic"]),
+    ("algorithm.target_update=periodic evolution.spaces.tau=", []),
+    ("algorithm.target_update=periodic evolution.method=none", []),
+    ("evolution.spaces.target_period={kind: integer, low: 1, high: 9}",
+     ["evolution.spaces.target_period has no effect with target_update: soft"]),
+    # where agents start
+    ("algorithm.lr=0.05", [f"algorithm.lr=0.05 lies outside evolution.spaces.lr (0.0001 to 0.01); "
+     f"{INSIDE}"]),
+    ("algorithm.lr=0.05 evolution.method=none", []),
+    (f"algorithm.lr=0.05 {MUTATION}hyperparameters=0", []),
+    ("algorithm.batch_size=512", [f"algorithm.batch_size=512 lies outside "
+     f"evolution.spaces.batch_size (16 to 256); {INSIDE}"]),
+    ("evolution.spaces.batch_size={kind: choice, values: [32, 16]}",
+     [f"algorithm.batch_size=64 lies outside evolution.spaces.batch_size (32, 16); {INSIDE}"]),
+    ("population.agents.0.gamma=0.5 population.agents.1.lr=1e-3",
+     [f"population.agents.0.gamma=0.5 lies outside evolution.spaces.gamma (0.95 to 0.999); "
+      f"{INSIDE}"]),
+    ("population.size=2 population.agents=[{lr: 1e-3},{lr: 1e-3}] algorithm.lr=0.5", []),
+    ("algorithm.lr=0.05 population.init=sample", ["algorithm.lr=0.05 has no effect with "
+     "population.init: sample, which draws it from evolution.spaces.lr"]),
+    ("algorithm.lr=0.05 evolution.method=random_search", ["algorithm.lr=0.05 has no effect with "
+     "evolution.method: random_search, which draws it from evolution.spaces.lr"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("overrides", "lines"), UNUSED)
+def test_options_without_effect(overrides: str, lines: list[str]) -> None:
+    given = re.split(r" (?=[\w.]+=)", overrides) if overrides else []
+    assert unused_options(parse_config({"env": {"id": "X"}}, given), images=False) == lines
+
+
+def test_options_of_images_have_an_effect_on_images() -> None:
+    overrides = ["network.channels=[8,8]", f"{MUTATION}max_channels=5"]
+    assert unused_options(parse_config({"env": {"id": "X"}}, overrides), images=True) == []
 
 
 def test_what_yaml_cannot_hold_is_refused() -> None:

@@ -16,17 +16,19 @@ PACKAGE = Path(__file__).parent.parent / "evorl"
 # From the bottom to the top: a module imports from lower rows, or from its own package.
 ROWS = [
     ("", "errors", "seeding"),  # "" is evorl/__init__.py: the version
-    ("config", "genome", "memory"),
+    ("config", "genome", "memory", "statistics"),
     ("networks", "replay", "envs", "exploration"),
     ("algorithms",),
     ("optimizer",),
     ("group",),
     ("compiled",),
     ("population",),
+    ("evolution",),
     ("agent_file", "console"),
     ("run_directory",),
     ("pipeline",),
-    ("score", "parts", "threads"),
+    ("parts", "threads"),
+    ("score", "compare"),
     ("trainer",),
     ("cli",),
     ("__main__",),

@@ -16,7 +16,7 @@ from gymnasium import spaces
 import evorl.population
 from evorl.agent_file import load_agent
 from evorl.algorithms.dqn import DQN
-from evorl.config import ReplayConfig, parse_config
+from evorl.config import BudgetConfig, ReplayConfig, parse_config
 from evorl.envs import EnvSpec, make_vector_env
 from evorl.genome import Architecture, Genome
 from evorl.parts import make_problem
@@ -188,7 +188,8 @@ def learned(setup, breaking=unbroken, seed=5):
             context.generation += 1
 
         task = Task(Context(agents))
-        task.use(AnnealBeta(sampler, ReplayConfig(), setup.iterations * agents * 4))
+        budget = BudgetConfig(env_steps=setup.iterations * agents * 4)
+        task.use(AnnealBeta(sampler, ReplayConfig(), budget))
         task.use(collect)
         task.use(Learn(population, buffer, sampler))
         task.use(advance)

@@ -6,6 +6,7 @@ import os
 
 import pytest
 import torch
+from synthetic import FAMILY, make_family_run
 
 from evorl.agent_file import SavedAgent, load_agent, save_agent
 from evorl.errors import RunError
@@ -87,6 +88,47 @@ def test_json_is_strict(tmp_path):
     ]
     directory.write_summary({"score": math.nan})
     assert json.loads((directory.path / "summary.json").read_text()) == {"score": None}
+
+
+def test_lineage_is_strict_json_too(tmp_path):
+    directory = RunDirectory.create(tmp_path, "a")
+    directory.append_lineage([{"fitness": -math.inf}, {"fitness": 1.5}])
+    directory.append_lineage([])
+    directory.append_lineage([{"fitness": 2}])
+    assert (directory.path / "lineage.jsonl").read_text() == (
+        '{"fitness": null}\n{"fitness": 1.5}\n{"fitness": 2}\n'
+    )
+
+
+def test_what_was_written_is_read_back(tmp_path):
+    made = make_family_run(tmp_path)
+    directory = RunDirectory.open(made.path)
+    assert directory.config().env.id == "CartPole-v1"
+    assert directory.finished
+    assert directory.summary().score.mean == (450.0, 445.0, 455.0)
+    assert directory.summary().evaluation_steps == 100
+    assert directory.best().genome == FAMILY[4]
+    assert set(directory.lineage().births) == set(FAMILY)
+
+
+def test_what_is_not_there_is_one_line(tmp_path):
+    (tmp_path / "config.yaml").write_text("env: {id: CartPole-v1}\n")
+    directory = RunDirectory.open(tmp_path)
+    assert not directory.finished
+    for read in (directory.summary, directory.best, directory.lineage):
+        with pytest.raises(RunError) as caught:
+            read()
+        assert str(tmp_path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["nothing", "file", "empty", "a\0b", "x" * 300])
+def test_what_is_no_run_directory(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError) as caught:
+        RunDirectory.open(tmp_path / name)
+    assert "\n" not in str(caught.value)
 
 
 def test_files_are_written_whole(tmp_path):

@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from evorl import score
-from evorl.score import estimate, interquartile_mean
+from evorl import statistics
+from evorl.score import estimate
 
 
 def by_hand(returns):
@@ -19,18 +19,6 @@ def by_hand(returns):
 def resampled(returns, statistic, random, count=20_000):
     drawn = random.choice(returns, size=(count, len(returns)))
     return np.percentile([statistic(row) for row in drawn], [2.5, 97.5])
-
-
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 100, 101])
-def test_interquartile_mean(count):
-    returns = np.random.default_rng(count).normal(size=count) * 50
-    assert interquartile_mean(returns) == pytest.approx(by_hand(returns))
-
-
-def test_interquartile_mean_ignores_outliers_on_either_side():
-    returns = np.arange(8.0)
-    spoiled = np.array([-1e9, 1, 2, 3, 4, 5, 6, 1e9])
-    assert interquartile_mean(returns) == interquartile_mean(spoiled) == 3.5
 
 
 def test_values_and_intervals():
@@ -62,7 +50,7 @@ def test_constant_returns_have_an_interval_of_width_zero(count):
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says(monkeypatch):
-    monkeypatch.setattr(score, "RESAMPLES", 400)
+    monkeypatch.setattr(statistics, "RESAMPLES", 400)
     random = np.random.default_rng(0)
     trials, covered = 300, np.zeros(2)
     for _ in range(trials):

@@ -29,7 +29,15 @@ BASE = {
     "network": {"hidden": [8]},
     "replay": {"capacity": 300},
     "population": {"size": 2},
-    "evaluation": {"every": 50, "episodes": 2, "final_episodes": 4, "max_steps": 40},
+    "evaluation": {
+        "every": 50,
+        "episodes": 2,
+        "confirm_episodes": 3,
+        "final_episodes": 4,
+        "max_steps": 40,
+        "final_max_steps": 40,
+    },
+    "evolution": {"method": "none"},  # test_evolution_runs.py has the others
     "budget": {"env_steps": 400},
 }
 TIMES = ("seconds", "steps_per_second", "shares")
@@ -130,10 +138,11 @@ def usual(tmp_path_factory):
     return run(tmp_path_factory.mktemp("usual"))
 
 
-def test_a_run_leaves_four_things_behind(usual):
+def test_what_a_run_leaves_behind(usual):
     assert {path.name for path in usual.iterdir()} == {
         "config.yaml",
         "metrics.jsonl",
+        "lineage.jsonl",
         "summary.json",
         "best",
     }
@@ -174,9 +183,10 @@ def test_lines_of_metrics(usual):
 def test_summary_is_the_best_agents_held_out_score(usual):
     found = summary(usual)
     agent = load_agent(usual / "best")
-    best = max(value for line in metrics(usual) for value in line["fitness"])
-    assert found["best"]["fitness"] == best == agent.facts["fitness"]
-    assert found["best"]["agent"] == agent.genome.id
+    line = metrics(usual)[agent.facts["generation"]]
+    assert found["best"]["fitness"] == max(line["fitness"]) == agent.facts["fitness"]
+    assert found["best"]["confirmed"] == metrics(usual)[-1]["best"]
+    assert found["best"]["place"] == agent.genome.id  # nobody was replaced
     assert found["best"]["hyperparameters"] == agent.genome.hyperparameters
     architecture = dataclasses.asdict(agent.genome.architecture)
     assert found["best"]["architecture"] == json.loads(json.dumps(architecture))
@@ -420,7 +430,7 @@ def test_an_agent_that_diverges_dies_alone(tmp_path, kind):
         assert line["fitness"][0] > 0
         assert line["fitness"][1] is None
         assert line["loss"][0] is not None
-    assert summary(path)["best"]["agent"] == 0
+    assert summary(path)["best"]["place"] == 0
 
 
 def test_the_others_do_not_notice(tmp_path):
@@ -449,5 +459,8 @@ def test_when_all_are_dead_the_run_ends_with_one_line(tmp_path):
 
 
 def test_rewards_that_are_not_numbers_are_the_users_to_mend(tmp_path):
+    options = ["env.id=NotANumber-v0", "algorithm.learning_starts=1000"]
     with pytest.raises(RunError, match="no agent ever had a finite fitness"):
-        run(tmp_path, "env.id=NotANumber-v0", "algorithm.learning_starts=1000")
+        run(tmp_path / "a", *options, "budget.env_steps=200")
+    with pytest.raises(RunError, match="their loss, weights or returns are not finite"):
+        run(tmp_path / "b", *options)

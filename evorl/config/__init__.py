@@ -2,11 +2,20 @@
 
     config = load_config("configs/dqn/cartpole.yaml", ["algorithm.lr=1e-4", "seed=7"])
 
-sections.py has the options, ranges.py their ranges and units, yaml_text.py the YAML, overrides.py
+run_config.py has all sections and what must fit between them; sections.py, evolution.py and
+spaces.py the options of each, ranges.py their ranges and units, yaml_text.py the YAML, overrides.py
 the command line's `section.key=value`, and wording.py the wording of errors.
 """
 
+from evorl.config.evolution import (
+    EvolutionConfig,
+    ExploreConfig,
+    MutationConfig,
+    SelectionConfig,
+)
 from evorl.config.reading import dump_config, json_schema, load_config, parse_config
+from evorl.config.run_config import RunConfig
+from evorl.config.section import Hyperparameters
 from evorl.config.sections import (
     AgentConfig,
     AlgorithmConfig,
@@ -14,13 +23,12 @@ from evorl.config.sections import (
     EnvConfig,
     EvaluationConfig,
     FolderConfig,
-    Hyperparameters,
     NetworkConfig,
     PopulationConfig,
     ReplayConfig,
-    RunConfig,
     WrapperConfig,
 )
+from evorl.config.spaces import FractionSpace, SpaceConfig, SpacesConfig, WholeSpace
 from evorl.config.unused import unused_options
 
 __all__ = [
@@ -29,12 +37,20 @@ __all__ = [
     "BudgetConfig",
     "EnvConfig",
     "EvaluationConfig",
+    "EvolutionConfig",
+    "ExploreConfig",
     "FolderConfig",
+    "FractionSpace",
     "Hyperparameters",
+    "MutationConfig",
     "NetworkConfig",
     "PopulationConfig",
     "ReplayConfig",
     "RunConfig",
+    "SelectionConfig",
+    "SpaceConfig",
+    "SpacesConfig",
+    "WholeSpace",
     "WrapperConfig",
     "dump_config",
     "json_schema",

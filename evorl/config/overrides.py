@@ -85,11 +85,14 @@ def _set(node: Any, key: Any, value: Any) -> None:
 
 def _start(kind: Any, part: str, child: Any) -> Any:
     """What an absent option is before something in it is set: its default, or None."""
+    default: Any = None
+    if is_section(kind):
+        default = kind.model_fields[part].get_default(call_default_factory=True)
+    if isinstance(default, BaseModel):  # what it leaves out stays out, and has its own default
+        return default.model_dump(exclude_unset=True)
     if is_section(child):
         return {}
-    if is_section(kind) and get_origin(child) in (list, dict):
-        return deepcopy(kind.model_fields[part].get_default(call_default_factory=True))
-    return None
+    return deepcopy(default) if get_origin(child) in (list, dict) else None
 
 
 def _not_a_section(text: str, path: Path, part: str) -> NoReturn:

@@ -40,7 +40,7 @@ Tau = Annotated[
 ]
 BatchSize = Annotated[int, Field(ge=1, le=65536, description="Transitions per update.")]
 LearnStep = Annotated[
-    int, Field(ge=1, le=MOST, description="The agent's own environment steps per update.")
+    int, Field(ge=1, le=MOST, description="The agent's own environment steps per learn step.")
 ]
 MaxGradNorm = Annotated[
     float, Field(ge=0, description="Largest norm of an agent's gradient; 0 turns clipping off.")

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from evorl.config.overrides import apply_override, plain_copy
-from evorl.config.sections import RunConfig
+from evorl.config.run_config import RunConfig
 from evorl.config.wording import describe, explain
 from evorl.config.yaml_text import dump_yaml, one_line, read_yaml
 from evorl.errors import ConfigError

@@ -1,10 +1,8 @@
-"""RunConfig: every option of a run, with its range and unit."""
+"""The sections of a configuration: their options, each with its range and unit."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -17,12 +15,7 @@ from pydantic_core import CoreSchema
 
 from evorl.config import ranges
 from evorl.config.ranges import refuse
-
-
-class Section(BaseModel):
-    """A part of the configuration: immutable, no unknown keys, no conversions."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+from evorl.config.section import Hyperparameters, Section
 
 
 class WrapperConfig(Section):
@@ -58,21 +51,6 @@ class EnvConfig(Section):
     )
 
 
-class Hyperparameters(Section):
-    """The numbers that every agent has for itself, and that evolution may change."""
-
-    lr: ranges.LearningRate = 1e-3
-    gamma: ranges.Gamma = 0.99
-    tau: ranges.Tau = 0.01
-    batch_size: ranges.BatchSize = 64
-    learn_step: ranges.LearnStep = 1
-    max_grad_norm: ranges.MaxGradNorm = 10.0
-    target_period: ranges.TargetPeriod = 1000
-    epsilon_start: ranges.EpsilonStart = 1.0
-    epsilon_end: ranges.EpsilonEnd = 0.05
-    epsilon_steps: ranges.EpsilonSteps = 10_000
-
-
 class AlgorithmConfig(Hyperparameters):
     """The algorithm: the hyperparameters agents start from, and what all of them share."""
 
@@ -87,6 +65,9 @@ class AlgorithmConfig(Hyperparameters):
     target_update: Literal["soft", "periodic"] = Field(
         default="soft", description="Target network: soft uses tau, periodic target_period."
     )
+    updates: int = Field(
+        default=1, ge=1, le=64, description="Updates at each learn step (see learn_step)."
+    )
     learning_starts: int = Field(
         default=1000,
         ge=0,
@@ -98,13 +79,13 @@ class AlgorithmConfig(Hyperparameters):
 class NetworkConfig(Section):
     """The network that every agent starts from; images pass through convolutions first."""
 
-    hidden: ranges.Hidden = [64, 64]
+    hidden: ranges.Hidden = Field(default=[64, 64])
     activation: ranges.Activation = "relu"
     layer_norm: ranges.LayerNorm = False
     dueling: ranges.Dueling = False
-    channels: ranges.Channels = [16, 32]
-    kernels: ranges.Kernels = [3, 3]
-    strides: ranges.Strides = [1, 1]
+    channels: ranges.Channels = Field(default=[16, 32])
+    kernels: ranges.Kernels = Field(default=[3, 3])
+    strides: ranges.Strides = Field(default=[1, 1])
     channels_last: ranges.AutoBool = Field(
         default="auto", description="Whether an image's channels are its last dimension."
     )
@@ -179,6 +160,10 @@ class PopulationConfig(Section):
     """How many agents there are, and what some of them have for themselves."""
 
     size: int = Field(default=4, ge=1, le=4096, description="Agents in the population.")
+    init: Literal["config", "sample"] = Field(
+        default="config",
+        description="Agents start from the values of algorithm, or drawn from evolution.spaces.",
+    )
     agents: list[AgentConfig] = Field(
         default=[], description="Element i holds the own values of agent i; at most size elements."
     )
@@ -198,11 +183,17 @@ class EvaluationConfig(Section):
         default=1000, description="Steps of each environment between evaluations: a generation."
     )
     episodes: ranges.Count = Field(default=10, description="Episodes per agent and evaluation.")
+    confirm_episodes: ranges.Count = Field(
+        default=20, description="Further episodes that decide whether an agent is the best so far."
+    )
     final_episodes: int = Field(
         default=100, ge=2, le=ranges.MOST, description="Held-out episodes of the final score."
     )
     max_steps: ranges.Count = Field(
-        default=10_000, description="Steps after which an evaluation episode is cut."
+        default=10_000, description="Steps after which an episode for fitness is cut."
+    )
+    final_max_steps: ranges.Count = Field(
+        default=10_000, description="Steps after which a held-out episode is cut."
     )
 
 
@@ -210,7 +201,13 @@ class BudgetConfig(Section):
     """When training ends."""
 
     env_steps: ranges.Count = Field(
-        default=100_000, description="Training steps of all agents and environments together."
+        default=100_000, description="Steps of all agents and environments together."
+    )
+    counts: Literal["training", "all"] = Field(
+        default="training", description="Whether steps of evaluations count, too."
+    )
+    stop_at: float | None = Field(
+        default=None, description="Confirmed fitness at which the run ends early."
     )
 
 
@@ -223,75 +220,3 @@ class FolderConfig(Section):
     if_exists: Literal["error", "number"] = Field(
         default="error", description="A run of this name exists: refuse, or add a number."
     )
-
-
-class RunConfig(Section):
-    """Everything that a run depends on."""
-
-    name: Annotated[str, AfterValidator(ranges.folder_name)] = Field(
-        default="run",
-        min_length=1,
-        max_length=100,
-        description="Name of the run and of its folder: letters, digits, '.', '_' and '-'.",
-    )
-    seed: int = Field(default=1, ge=0, le=2**32 - 1, description="Seed of all random numbers.")
-    compile: ranges.AutoBool = Field(
-        default="auto", description="Whether updates are compiled; auto decides by the run."
-    )
-    env: EnvConfig = Field(description="What the agents learn in.")
-    algorithm: AlgorithmConfig = Field(
-        default_factory=AlgorithmConfig, description="How agents learn and explore."
-    )
-    network: NetworkConfig = Field(
-        default_factory=NetworkConfig, description="The shape of the agents' networks."
-    )
-    replay: ReplayConfig = Field(
-        default_factory=ReplayConfig, description="What is remembered and how it is drawn."
-    )
-    population: PopulationConfig = Field(
-        default_factory=PopulationConfig,
-        description="How many agents, and what single ones have of their own.",
-    )
-    evaluation: EvaluationConfig = Field(
-        default_factory=EvaluationConfig,
-        description="When agents are scored, and on how many episodes.",
-    )
-    budget: BudgetConfig = Field(default_factory=BudgetConfig, description="When training ends.")
-    run: FolderConfig = Field(default_factory=FolderConfig, description="Where the run is written.")
-
-    def agent_hyperparameters(self, index: int) -> Hyperparameters:
-        """The hyperparameters that agent `index` starts from."""
-        common = self.algorithm.model_dump(include=set(Hyperparameters.model_fields))
-        own = self._own(index, Hyperparameters)
-        return Hyperparameters(**(common | own))
-
-    def agent_network(self, index: int) -> NetworkConfig:
-        """The network that agent `index` starts from."""
-        return NetworkConfig(**(self.network.model_dump() | self._own(index, NetworkConfig)))
-
-    def _own(self, index: int, section: type[Section]) -> dict[str, Any]:
-        if not 0 <= index < self.population.size:
-            raise IndexError(f"agent {index} of a population of {self.population.size}")
-        if index >= len(self.population.agents):
-            return {}
-        return self.population.agents[index].model_dump(include=set(section.model_fields))
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "RunConfig":
-        agents, replay = self.population.agents, self.replay
-        layers = len(self.network.channels)
-        for index, agent in enumerate(agents):
-            if agent.channels is not None and len(agent.channels) != layers:
-                rule = f"have as many entries as network.channels, {layers}"
-                refuse(f"population.agents.{index}.channels", rule, len(agent.channels))
-        batch_sizes = [agent.batch_size or self.algorithm.batch_size for agent in agents]
-        if len(agents) < self.population.size:
-            batch_sizes.append(self.algorithm.batch_size)
-        if replay.capacity < max(batch_sizes):
-            rule = f"be at least the largest batch size, {max(batch_sizes)}"
-            refuse("replay.capacity", rule, replay.capacity)
-        writers = self.population.size if replay.share == "rank" else 1
-        if replay.capacity < (step := writers * self.env.num_envs):
-            rule = f"hold one step of every environment, {step} transitions"
-            refuse("replay.capacity", rule, replay.capacity)
-        return self

@@ -40,6 +40,16 @@ def describe(value: object) -> str:
     return f"a value of type {type(value).__name__}"
 
 
+def plain_number(value: float) -> float:
+    """A whole number without the `.0` that it has as a float."""
+    return int(value) if value == int(value) else value
+
+
+def number(value: float) -> str:
+    """A number in a sentence."""
+    return str(plain_number(value))
+
+
 def is_section(kind: object) -> bool:
     """Whether a type of the schema is a section with named options."""
     return isinstance(kind, type) and issubclass(kind, BaseModel)
@@ -81,7 +91,11 @@ def explain(
     for origin, text in origins.items():
         if path[: len(origin)] == origin:
             where = f"override {shorten(text)}"
-    if where == source and origins and details[0].get("ctx", {}).get("field"):  # a cross check
+    # a check of several options, or what a section lacks of which overrides gave the rest
+    shared = bool(details[0].get("ctx", {}).get("field"))
+    if details[0]["type"] == "missing":
+        shared = path[:-1] in {origin[:-1] for origin in origins}
+    if where == source and origins and shared:
         where = f"{source} with {', '.join(shorten(text) for text in origins.values())}"
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
     return one_line(": ".join(part for part in (where, ".".join(path), message) if part) + more)
@@ -132,11 +146,13 @@ def _plain_wording(kind: str, value: Any, context: Mapping[str, Any]) -> str:
         case "finite_number":
             return f"must be a finite number, got {got}"
         case "greater_than":
-            return f"must be greater than {_bound(context['gt'])}, got {got}"
+            return f"must be greater than {number(context['gt'])}, got {got}"
         case "greater_than_equal":
-            return f"must be at least {_bound(context['ge'])}, got {got}"
+            return f"must be at least {number(context['ge'])}, got {got}"
+        case "less_than":
+            return f"must be less than {number(context['lt'])}, got {got}"
         case "less_than_equal":
-            return f"must be at most {_bound(context['le'])}, got {got}"
+            return f"must be at most {number(context['le'])}, got {got}"
         case "too_short":
             return f"must have at least {context['min_length']} entry, got an empty list"
         case "too_long":
@@ -148,10 +164,6 @@ def _plain_wording(kind: str, value: Any, context: Mapping[str, Any]) -> str:
         case "string_unicode":
             return f"is not valid Unicode text, got {got}"
     return f"cannot be used, got {got}"
-
-
-def _bound(value: float) -> str:
-    return str(int(value)) if value == int(value) else str(value)
 
 
 def _choice(value: object, choices: tuple[object, ...]) -> str:

@@ -104,4 +104,5 @@ class Collect:
         valid = np.ones(len(step.reward), dtype=bool) if step.valid is None else step.valid
         context.new_steps = valid.reshape(-1, self.num_envs).sum(1)
         context.agent_steps = context.agent_steps + context.new_steps
+        context.env_steps += int(context.new_steps.sum())
         context.episodes += int(((step.terminated | step.truncated) & valid).sum())

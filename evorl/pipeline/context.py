@@ -1,6 +1,6 @@
 """What the stages of a training run share.
 
-Legend: P agents.
+Legend: P agents, E episodes of an evaluation.
 """
 
 from dataclasses import dataclass, field
@@ -19,24 +19,24 @@ class Context:
     iteration: int = 0
     generation: int = 0
     finished: bool = False
+    env_steps: int = 0  # training steps of all agents together, of those replaced since, too
     evaluation_steps: int = 0  # environment steps spent on scoring
+    updates: int = 0  # of all agents together
     episodes: int = 0  # training episodes that ended by themselves
     timer: Timer = field(default_factory=Timer)
 
     def __post_init__(self) -> None:
+        # Each agent's own steps, its ancestors' included: what its exploration goes by.
         self.agent_steps: npt.NDArray[np.int64] = np.zeros(self.agents, dtype=np.int64)
         self.new_steps = self.agent_steps.copy()  # of the current iteration
-        self.agent_updates = self.agent_steps.copy()
+        self.agent_updates = self.agent_steps.copy()  # likewise with those of its ancestors
         self.loss: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # latest of each agent
         self.epsilon = np.ones(self.agents)
-        self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)
+        self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
+        self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # their means
 
-    @property
-    def env_steps(self) -> int:
-        """Training steps of all agents and environments together."""
-        return int(self.agent_steps.sum())
-
-    @property
-    def updates(self) -> int:
-        """Updates of all agents together."""
-        return int(self.agent_updates.sum())
+    def inherit(self, parents: npt.NDArray[np.int64]) -> None:
+        """Agent i is from now on a child of agent parents[i], or the same where parents[i] = i."""
+        self.agent_steps = self.agent_steps[parents]
+        self.agent_updates = self.agent_updates[parents]
+        self.loss = self.loss[parents]

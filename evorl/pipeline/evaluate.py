@@ -96,10 +96,11 @@ class Evaluate:
         before = self.population.alive.copy()
         self.population.mark_dead()
         for agent in np.flatnonzero(before & ~self.population.alive):
-            warn_dead(int(agent), "its weights are no longer finite")
+            warn_dead(self.population.genomes[agent].id, "its weights are no longer finite")
         with context.timer("evaluate"):
             seeds = integers(self.seed, "evaluation", context.generation, count=self.count)
             played = play(self.population, self.episodes, seeds, self.max_steps)
         context.evaluation_steps += played.steps
-        fitness = np.where(self.population.alive, played.returns.mean(1), -np.inf)
+        context.returns = np.where(self.population.alive[:, None], played.returns, -np.inf)
+        fitness = context.returns.mean(1)
         context.fitness = np.where(np.isfinite(fitness), fitness, -np.inf)

@@ -9,7 +9,8 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
-from evorl.config import ReplayConfig
+from evorl.config import BudgetConfig, ReplayConfig
+from evorl.pipeline.budget import spent
 from evorl.pipeline.context import Context
 from evorl.population import Population
 from evorl.replay import ReplayBuffer, Sampler, linear_beta
@@ -27,9 +28,10 @@ class Learn:
         buffer: ReplayBuffer,
         sampler: Sampler,
         learning_starts: int = 0,
+        updates: int = 1,
     ) -> None:
         self.population, self.buffer, self.sampler = population, buffer, sampler
-        self.learning_starts = learning_starts
+        self.learning_starts, self.updates = learning_starts, updates
         self.dataset = ReplayDataset(sampler)
         self.loader = replay_loader(self.dataset, population.device)
 
@@ -44,14 +46,15 @@ class Learn:
             total += now
             owed = np.where(self.population.alive, owed - now, 0)
         context.agent_updates = context.agent_updates + total
+        context.updates += int(total.sum())
         context.loss = np.where(total > 0, loss / np.maximum(total, 1), context.loss)
 
     def updates_owed(self, context: Context) -> npt.NDArray[np.int64]:
-        """One update for every `learn_step` own steps after the start; fractions are carried on."""
+        """So many for each `learn_step` own steps after the start; fractions are carried on."""
         every = self.population.hyperparameter("learn_step").astype(np.int64)
         after = np.maximum(context.agent_steps - self.learning_starts, 0)
         before = np.maximum(context.agent_steps - context.new_steps - self.learning_starts, 0)
-        owed: npt.NDArray[np.int64] = after // every - before // every
+        owed: npt.NDArray[np.int64] = self.updates * (after // every - before // every)
         return np.where(self.population.alive & (self.buffer.sizes > 0), owed, 0)
 
     def _round(self, context: Context, updates: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -63,7 +66,7 @@ class Learn:
         with context.timer("update"):
             learned = self.population.learn(samples, plans)
         for agent in np.flatnonzero(alive & ~self.population.alive):
-            warn_dead(int(agent), "its loss is no longer finite")
+            warn_dead(self.population.genomes[agent].id, "its loss is no longer finite")
         with context.timer("sample"):
             self.sampler.update_priorities(learned.td_errors, self.population.alive)
         return learned.loss
@@ -77,13 +80,14 @@ class Learn:
 class AnnealBeta:
     """Importance weights correct more and more of the bias as training goes on."""
 
-    def __init__(self, sampler: Sampler, config: ReplayConfig, env_steps: int) -> None:
-        self.sampler, self.env_steps = sampler, env_steps
+    def __init__(self, sampler: Sampler, config: ReplayConfig, budget: BudgetConfig) -> None:
+        self.sampler, self.budget = sampler, budget
         self.start, self.end = config.beta_start, config.beta_end
 
     def __call__(self, context: Context) -> None:
         """Set the exponent for this iteration's batches."""
-        self.sampler.beta = linear_beta(self.start, self.end, context.env_steps / self.env_steps)
+        progress = spent(self.budget, context) / self.budget.env_steps
+        self.sampler.beta = linear_beta(self.start, self.end, progress)
 
 
 def warn_dead(agent: int, reason: str) -> None:

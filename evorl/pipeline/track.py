@@ -1,57 +1,48 @@
-"""Track: after every evaluation, keep the best agent, write the metrics and tell the user."""
+"""Track: after every evaluation, write the metrics and the lineage, and tell the user.
 
+Legend: P agents, E episodes.
+"""
+
+import math
 import time
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from evorl.agent_file import SavedAgent
 from evorl.console import Console, generation_line
+from evorl.evolution.lineage import fitness_line
 from evorl.pipeline.context import Context
+from evorl.pipeline.hall_of_fame import HallOfFame
 from evorl.population import Population
 from evorl.run_directory import RunDirectory
 
 
 class Track:
-    """Writes one line of metrics.jsonl per evaluation, and best/ when an agent is the best yet."""
+    """Writes one line of metrics.jsonl per evaluation, and one of lineage.jsonl per agent."""
 
     def __init__(
-        self, population: Population, directory: RunDirectory, console: Console, env_id: str
+        self,
+        population: Population,
+        hall: HallOfFame,
+        directory: RunDirectory,
+        console: Console,
     ) -> None:
-        self.population, self.directory, self.console = population, directory, console
-        self.env_id = env_id
-        self.best: SavedAgent | None = None
-        self.best_fitness = -np.inf
+        self.population, self.hall = population, hall
+        self.directory, self.console = directory, console
         self._started = self._last = time.perf_counter()
         self._last_steps = 0
 
     def __call__(self, context: Context) -> None:
-        """Of equals the later one is kept: it has learned longer."""
-        best = int(np.argmax(np.nan_to_num(context.fitness, nan=-np.inf)))
-        if np.isfinite(context.fitness[best]) and context.fitness[best] >= self.best_fitness:
-            self.best_fitness = float(context.fitness[best])
-            self.best = self._snapshot(context, best)
-            self.directory.save_best(self.best)
+        """After the hall of fame has seen the evaluation."""
         self.directory.append_metrics(self._metrics(context))
-        self.console.show(f"best {self.best_fitness:.1f}")
+        self.directory.append_lineage(self._fitness_lines(context))
+        self.console.show(f"best {self.hall.score:.1f}")
+        ids = [genome.id for genome in self.population.genomes]
         self.console.say(
             generation_line(
-                context.generation, context.env_steps, context.fitness, self.best_fitness
+                context.generation, context.env_steps, context.fitness, ids, self.hall.score
             )
-        )
-
-    def _snapshot(self, context: Context, agent: int) -> SavedAgent:
-        facts = {
-            "env": self.env_id,
-            "agent": agent,
-            "fitness": float(context.fitness[agent]),
-            "generation": context.generation,
-            "env_steps": context.env_steps,
-        }
-        state = self.population.state(agent)
-        return SavedAgent(
-            self.population.genomes[agent], self.population.problem, state.online, facts
         )
 
     def _metrics(self, context: Context) -> dict[str, Any]:
@@ -67,6 +58,8 @@ class Track:
             "episodes": context.episodes,
             "seconds": round(now - self._started, 3),
             "steps_per_second": round(rate, 1),
+            "best": self.hall.score,
+            "ids": [genome.id for genome in genomes],
             "fitness": _floats(context.fitness),
             "alive": [bool(alive) for alive in self.population.alive],
             "loss": _floats(context.loss),
@@ -78,6 +71,31 @@ class Track:
             "hidden": [list(genome.architecture.hidden) for genome in genomes],
             "shares": {name: round(share, 4) for name, share in context.timer.shares().items()},
         }
+
+    def _fitness_lines(self, context: Context) -> list[dict[str, Any]]:
+        errors = standard_errors(context.returns)
+        return [
+            fitness_line(
+                genome.id,
+                place,
+                generation=context.generation,
+                env_steps=context.env_steps,
+                own_steps=int(context.agent_steps[place]),
+                fitness=float(context.fitness[place]),
+                error=float(errors[place]),
+            )
+            for place, genome in enumerate(self.population.genomes)
+        ]
+
+
+def standard_errors(returns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Of each agent's mean return, from returns [P, E]; NaN where it cannot be told."""
+    episodes = returns.shape[1]
+    if episodes < 2:
+        return np.full(len(returns), np.nan)
+    known = np.isfinite(returns).all(1, keepdims=True)
+    spread: npt.NDArray[np.float64] = np.where(known, returns, np.nan).std(1, ddof=1)
+    return spread / math.sqrt(episodes)
 
 
 def _floats(values: npt.NDArray[np.float64]) -> list[float]:

@@ -100,6 +100,14 @@ class ReplayBuffer:
         """The items in flat `slots`."""
         return self._layout.fields(torch.index_select(self._rows, 0, slots))
 
+    def inherit(self, parents: IntArray) -> None:
+        """Ring i becomes a copy of ring parents[i], which must keep its own."""
+        for heir in np.flatnonzero(parents != np.arange(self.num_replays)):
+            first, source = heir * self.capacity, parents[heir] * self.capacity
+            size = self._size[parents[heir]]
+            self._rows[first : first + size] = self._rows[source : source + size]
+        self._position, self._size = self._position[parents], self._size[parents]
+
     def state_dict(self) -> dict[str, Tensor]:
         """What is held, and where the rings stand; slots never written are left out.
 

@@ -32,6 +32,11 @@ class Priorities:
         self.tree.set(agents, leaves, priorities)
         np.maximum.at(self._highest, agents, priorities)
 
+    def inherit(self, parents: IntArray) -> None:
+        """Agent i takes over the priorities of agent parents[i]."""
+        self.tree.inherit(parents)
+        self._highest = self._highest[parents]
+
     def importance(
         self, agents: IntArray, leaves: IntArray, sizes: IntArray, beta: float
     ) -> FloatArray:

@@ -44,6 +44,9 @@ class Sampler(Protocol):
     ) -> None:
         """TD errors [U, P, B] of each group of the last round, of agents that are `alive` [A]."""
 
+    def inherit(self, parents: IntArray) -> None:
+        """Agent i is from now on a child of agent parents[i] and has seen what its parent saw."""
+
     def state_dict(self) -> dict[str, Tensor]:
         """What a checkpoint needs beside the buffer; streams are reseeded every generation."""
 
@@ -97,6 +100,11 @@ class UniformSampler:
         self, td_errors: Sequence[Tensor], alive: BoolArray | None = None
     ) -> None:
         """Nothing to update: all items are alike."""
+
+    def inherit(self, parents: IntArray) -> None:
+        """Replays of their own are copied from the parents; a shared one is everybody's already."""
+        if self._buffer.num_replays > 1:
+            self._buffer.inherit(parents)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Nothing beside the buffer."""
@@ -181,6 +189,11 @@ class PrioritisedSampler(UniformSampler):
             learned = np.asarray(alive, np.bool_)[agents]
             agents, drawn, errors = agents[learned], drawn[learned], errors[learned]
         self.priorities.update(agents, drawn, errors)
+
+    def inherit(self, parents: IntArray) -> None:
+        """Priorities follow the weights that they were measured with."""
+        super().inherit(parents)
+        self.priorities.inherit(parents)
 
     def state_dict(self) -> dict[str, Tensor]:
         """All agents' priorities."""

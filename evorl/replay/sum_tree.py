@@ -56,6 +56,11 @@ class SumTree:
         self._flat[target] = priorities[last]
         self._sum_up(root[last], leaves[last] + self._leaves)
 
+    def inherit(self, parents: IntArray) -> None:
+        """Tree i becomes a copy of tree parents[i], which must keep its own."""
+        heirs = np.flatnonzero(parents != np.arange(len(parents)))
+        self._nodes[heirs] = self._nodes[parents[heirs]]
+
     def load(self, priorities: FloatArray) -> None:
         """Takes over every leaf [A, capacity]; the sums follow from them exactly."""
         refuse_bad(*np.broadcast_arrays(np.arange(len(priorities))[:, None], priorities))

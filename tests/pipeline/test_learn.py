@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import Hyperparameters, ReplayConfig
+from evorl.config import BudgetConfig, Hyperparameters, ReplayConfig
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
 from evorl.pipeline import learn as learn_module
@@ -77,12 +77,12 @@ def assert_same_agents(left, right, agents):
         assert left.state(i).steps == right.state(i).steps
 
 
-@pytest.mark.parametrize("starts", [0, 1, 50, 1000])
-def test_updates_owed_add_up_without_drift(starts):
+@pytest.mark.parametrize(("starts", "updates"), [(0, 1), (1, 1), (50, 1), (1000, 1), (50, 3)])
+def test_updates_owed_add_up_without_drift(starts, updates):
     population = make_population(
         [{"hidden": (4,), "learn_step": step} for step in (1, 3, 16, 1000)]
     )
-    learn = make_learn(population, learning_starts=starts)
+    learn = make_learn(population, learning_starts=starts, updates=updates)
     context, total = Context(4), np.zeros(4, np.int64)
     random = np.random.default_rng(0)
     for round_ in range(3000):
@@ -90,7 +90,7 @@ def test_updates_owed_add_up_without_drift(starts):
         advance(context, 8 if round_ < 1500 else random.integers(0, 9, size=4))
         total += learn.updates_owed(context)
         after = np.maximum(context.agent_steps - starts, 0)
-        assert total.tolist() == (after // [1, 3, 16, 1000]).tolist()
+        assert total.tolist() == (updates * (after // [1, 3, 16, 1000])).tolist()
 
 
 def test_each_agent_makes_its_updates_and_counts_them():
@@ -146,8 +146,12 @@ def test_another_agent_changes_nobody_elses_learning(shared):
 def test_beta_grows_with_the_steps_of_all_agents(steps, beta):
     learn = make_learn(make_population(), prioritised=True)
     context = Context(4)
-    context.agent_steps = np.array([steps, 0, 0, 0])
-    AnnealBeta(learn.sampler, ReplayConfig(beta_start=0.4, beta_end=1.0), 1000)(context)
+    context.env_steps = steps
+    config = ReplayConfig(beta_start=0.4, beta_end=1.0)
+    AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000))(context)
+    assert learn.sampler.beta == pytest.approx(beta)
+    context.env_steps, context.evaluation_steps = steps // 2, steps - steps // 2
+    AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000, counts="all"))(context)
     assert learn.sampler.beta == pytest.approx(beta)
 
 

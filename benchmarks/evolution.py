@@ -1,0 +1,169 @@
+"""What evolution buys: evolution, random search and no search at all, at equal environment steps.
+
+    python benchmarks/evolution.py                  # 3 methods x 5 seeds, about 40 minutes
+    python benchmarks/evolution.py --seeds 1 --steps 60000
+
+LunarLander-v3, eight agents that start from poor hyperparameters. `none` trains all eight at the
+configuration's values; `random_search` draws them once from spaces a decade wide; `evolution`
+starts from the very same draws. Every environment step counts, those of evaluations, too. A run's
+score is its best agent's on 100 held-out episodes. Prints the comparison and writes it with every
+score to benchmarks/results/evolution.json.
+"""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import combinations
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+import numpy as np
+from tqdm import tqdm
+
+from evorl.seeding import generator
+from evorl.statistics import Estimate, probability_of_improvement, summarise
+
+METHODS = ("evolution", "random_search", "none")
+RESULTS = Path(__file__).parent / "results" / "evolution.json"
+
+CONFIG: dict[str, Any] = {
+    "env": {"id": "LunarLander-v3", "num_envs": 4, "backend": "sync"},
+    "algorithm": {
+        # poor, but within the spaces: what `none` trains with
+        "lr": 3e-4,
+        "gamma": 0.97,
+        "tau": 2e-3,
+        "batch_size": 16,
+        "updates": 2,
+        "learning_starts": 500,
+        "epsilon_steps": 8000,
+    },
+    "replay": {"capacity": 200_000},
+    "population": {"size": 8},
+    "evaluation": {"every": 750, "episodes": 5, "max_steps": 600},
+    "evolution": {
+        "spaces": {
+            "lr": {"kind": "log", "low": 3e-4, "high": 3e-3},
+            "gamma": {"kind": "reverse_log", "low": 0.97, "high": 0.997},
+            "tau": {"kind": "log", "low": 2e-3, "high": 2e-2},
+            "batch_size": {"kind": "power_of_two", "low": 16, "high": 64},
+        }
+    },
+    "budget": {"counts": "all"},
+    "compile": False,
+    "run": {"if_exists": "number"},
+}
+
+
+def run(job: tuple[str, int, int, str, tuple[str, ...]]) -> dict[str, Any]:
+    """One run, in a process of its own."""
+    import torch
+
+    from evorl.config import parse_config
+    from evorl.trainer import train
+
+    torch.set_num_threads(1)
+    method, seed, steps, folder, overrides = job
+    init = "config" if method == "none" else "sample"
+    config = parse_config(
+        CONFIG,
+        [
+            f"name={method}-{seed}",
+            f"seed={seed}",
+            f"budget.env_steps={steps}",
+            f"run.folder={folder}",
+            f"evolution.method={method}",
+            f"population.init={init}",
+            *overrides,
+        ],
+    )
+    path = train(config).directory.path
+    found = json.loads((path / "summary.json").read_text())
+    return {
+        "method": method,
+        "seed": seed,
+        "score": found["score"]["mean"]["value"],
+        "confirmed": found["best"]["confirmed"],
+        "training_steps": found["env_steps"],
+        "evaluation_steps": found["evaluation_steps"],
+        "updates": found["updates"],
+        "seconds": found["seconds"],
+        "hyperparameters": found["best"]["hyperparameters"],
+        "hidden": found["best"]["architecture"]["hidden"],
+    }
+
+
+def report(found: list[dict[str, Any]], methods: Sequence[str]) -> list[str]:
+    """The comparison, for a person."""
+    scores = {
+        method: np.array([line["score"] for line in found if line["method"] == method])
+        for method in methods
+    }
+    lines = []
+    for method, summary in summarise(scores).items():
+        own = [line for line in found if line["method"] == method]
+        steps = np.mean([line["training_steps"] + line["evaluation_steps"] for line in own])
+        lines.append(
+            f"{method:14} IQM {_show(summary.iqm)}  mean {_show(summary.mean)}"
+            f"  {summary.runs} runs of {steps:,.0f} steps"
+        )
+    for x, y in combinations(methods, 2):
+        chance = probability_of_improvement(scores[x], scores[y], generator(0, "compare"))
+        lines.append(f"P({x} > {y}) = {chance.value:.2f} ({chance.low:.2f} to {chance.high:.2f})")
+    return lines
+
+
+def _show(estimate: Estimate) -> str:
+    return f"{estimate.value:7.1f} ({estimate.low:.1f} to {estimate.high:.1f})"
+
+
+@click.command()
+@click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
+@click.option("--seeds", default=5, show_default=True, help="Runs of each method.")
+@click.option("--first-seed", default=1, show_default=True)
+@click.option("--steps", default=400_000, show_default=True, help="All steps of a run.")
+@click.option("--methods", default=",".join(METHODS), show_default=True)
+@click.option("--jobs", default=2, show_default=True, help="Runs at once.")
+@click.option("--folder", help="Keep the run directories there.")
+@click.option("--results", default=str(RESULTS), help="Where the figures are written.")
+def main(
+    overrides: tuple[str, ...],
+    seeds: int,
+    first_seed: int,
+    steps: int,
+    methods: str,
+    jobs: int,
+    folder: str | None,
+    results: str,
+) -> None:
+    """Compare the methods."""
+    chosen, found = methods.split(","), []
+    with (
+        TemporaryDirectory() as temporary,
+        ProcessPoolExecutor(jobs, get_context("spawn")) as pool,
+    ):
+        work = [
+            (method, seed, steps, folder or temporary, overrides)
+            for seed in range(first_seed, first_seed + seeds)
+            for method in chosen
+        ]
+        for line in tqdm(pool.map(run, work), total=len(work), unit="run", disable=None):
+            found.append(line)
+            tqdm.write(
+                f"{line['method']:14} seed {line['seed']}  score {line['score']:7.1f}"
+                f"  {line['training_steps']:,} + {line['evaluation_steps']:,} steps"
+                f"  {line['seconds']:.0f} s"
+            )
+    lines = report(found, chosen)
+    print("\n".join(lines))
+    Path(results).parent.mkdir(exist_ok=True)
+    config = {**CONFIG, "overrides": list(overrides), "steps": steps}
+    content = {"config": config, "report": lines, "runs": found}
+    Path(results).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

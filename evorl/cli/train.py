@@ -1,0 +1,94 @@
+"""evorl train: one run, or one agent along a schedule with several seeds."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from evorl.cli.text import show_estimate
+from evorl.config import RunConfig, load_config, parse_config
+from evorl.console import Console, show_warnings_on
+from evorl.errors import ConfigError, RunError
+from evorl.evolution.schedule import Schedule, along, read_schedule
+from evorl.statistics import summarise_group
+
+if TYPE_CHECKING:
+    from evorl.score import Score
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
+@click.option("-q", "--quiet", is_flag=True, help="Print the final score only.")
+@click.option(
+    "--replay-schedule",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Train one agent by a schedule of `evorl schedule`, without selection.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="With --replay-schedule: N runs, with seed, seed + 1, … (1 if left out).",
+)
+def train(
+    config: Path,
+    overrides: tuple[str, ...],
+    quiet: bool,
+    replay_schedule: Path | None,
+    seeds: int | None,
+) -> None:
+    """Train as the YAML file CONFIG says, and print the held-out score.
+
+    With --replay-schedule one agent trains from scratch with the hyperparameters that another's
+    line of descent had, for as many steps, with a run directory for each seed: NAME-seed7, …
+
+    \b
+    evorl train configs/dqn/cartpole.yaml
+    evorl train configs/dqn/lunar_lander.yaml population.size=8 algorithm.lr=1e-3 seed=7
+    evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 5
+    """
+    if seeds is not None and replay_schedule is None:
+        raise ConfigError("--seeds: only with --replay-schedule; one run has one seed, seed=7")
+    console = Console(quiet)
+    show_warnings_on(console)
+    loaded = load_config(config, overrides)
+    if replay_schedule is None:
+        _train(loaded, console)
+    else:
+        _replay(loaded, read_schedule(replay_schedule), seeds or 1, console)
+
+
+def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console) -> None:
+    runs = [_seeded(along(config, schedule), config.seed + i) for i in range(seeds)]
+    if config.run.if_exists == "error":  # now, and not hours later
+        for run in runs:
+            if (path := Path(run.run.folder) / run.name).exists():
+                raise RunError(
+                    f"{path} exists already: choose another name, remove it,"
+                    " or set run.if_exists=number"
+                )
+    scores = [_train(run, console, schedule).mean.value for run in runs]
+    if seeds > 1:
+        mean = show_estimate(summarise_group(scores).mean)
+        click.echo(f"mean held-out score of {seeds} seeds: {mean}")
+
+
+def _seeded(config: RunConfig, seed: int) -> RunConfig:
+    data = config.model_dump() | {"seed": seed, "name": f"{config.name}-seed{seed}"}
+    return parse_config(data, source=f"config for seed {seed}")
+
+
+def _train(config: RunConfig, console: Console, schedule: Schedule | None = None) -> "Score":
+    from evorl.trainer import train as run_training
+
+    result = run_training(config, console, schedule=schedule)
+    score = result.score
+    whose = f"seed {config.seed}: " if schedule else ""
+    click.echo(
+        f"{whose}held-out score over {score.episodes} episodes: mean {show_estimate(score.mean)},"
+        f" IQM {show_estimate(score.iqm)}"
+    )
+    click.echo(f"best agent, metrics and summary: {result.directory.path}")
+    return score

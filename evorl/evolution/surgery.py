@@ -1,0 +1,242 @@
+"""Changing an agent's network: units, channels and layers, gained and lost.
+
+Pure functions of an architecture and an agent's state to both anew. What is added leaves the
+agent's function as it was: exactly, but for units under LayerNorm, as they join its mean and
+variance. What is removed does not, and is chosen to matter little.
+
+Weights that stay keep Adam's moments. New ones are marked as such: see optimizer.py.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evorl.evolution.wires import (
+    Axis,
+    Wires,
+    all_wires,
+    dormant_units,
+    fill,
+    put,
+    resized,
+    sum_of_squares,
+    take,
+)
+from evorl.genome import Architecture
+from evorl.group import AgentState
+from evorl.networks.layout import Parameters, Problem
+from evorl.optimizer import NEW
+
+NOISE = 0.3  # of a new unit's weights, relative to the root mean square of its donor's
+LARGEST_STRETCH = 2.0  # of new units under LayerNorm
+
+
+class Changed(NamedTuple):
+    """A network after a change."""
+
+    architecture: Architecture
+    state: AgentState
+
+
+def add_units(
+    architecture: Architecture,
+    state: AgentState,
+    wires: Wires,
+    count: int,
+    random: np.random.Generator,
+) -> Changed:
+    """More units or channels: copies of living ones, with noise, that nothing listens to yet.
+
+    Copies are as alive as their donors. Under LayerNorm they have no noise, and are moved to keep
+    its mean and variance: see _same_statistics. Doubling a layer then changes nothing.
+    """
+    new = torch.arange(wires.size, wires.size + count)
+    donors = _donors(state, wires, count, random)
+    index = torch.cat((torch.arange(wires.size), donors))
+    axes = wires.incoming + wires.outgoing
+    normalised = architecture.layer_norm and wires.kind == "units"
+    noise = {} if normalised else _noise(state.online, wires, donors, random)
+
+    def grown(parameters: Parameters) -> Parameters:
+        found = take(parameters, wires.incoming, index)
+        for axis, values in noise.items():
+            places = new.to(values.device)
+            found[axis.segment] = found[axis.segment].index_add(axis.axis, places, values)
+        if normalised and count > 1:  # one alone would become the mean of all, and say nothing
+            for k in wires.layers:
+                found |= _same_statistics(found, f"hidden{k}", wires.size)
+        return fill(take(found, wires.outgoing, index), wires.outgoing, new, 0)
+
+    online, target = grown(state.online), grown(state.target)
+    m, v = (take(moment, axes, index) for moment in (state.m, state.v))
+    m, v = fill(m, axes, new, 0), fill(v, axes, new, NEW)
+    changed = resized(architecture, wires, wires.size + count)
+    return Changed(changed, AgentState(online, target, m, v, state.steps))
+
+
+def remove_units(
+    architecture: Architecture, state: AgentState, wires: Wires, count: int
+) -> Changed:
+    """Fewer units or channels: without those whose outgoing weights are smallest."""
+    heard = sum_of_squares(state.online, wires.outgoing, wires.size)
+    kept = heard.argsort(descending=True, stable=True)[: wires.size - count].sort().values
+    axes = wires.incoming + wires.outgoing
+    online, target, m, v = (take(part, axes, kept) for part in state[:4])
+    changed = resized(architecture, wires, wires.size - count)
+    return Changed(changed, AgentState(online, target, m, v, state.steps))
+
+
+def add_layer(
+    architecture: Architecture, state: AgentState, after: int, random: np.random.Generator
+) -> Changed:
+    """A gated layer behind a hidden layer, its gate shut: what it computes does not enter yet.
+
+    Each unit's weights sum to zero, so that inputs that are all positive, as ReLU gives them, leave
+    few units dead.
+    """
+    k, width = after + 1, architecture.hidden[after]
+    drawn = random.normal(0, np.sqrt(2 / width), (width, width))
+    weight = torch.from_numpy(drawn - drawn.mean(0))
+    fresh = {"weight": weight, "bias": torch.zeros(width)}
+    if architecture.layer_norm:
+        fresh |= {"scale": torch.ones(width), "shift": torch.zeros(width)}
+    fresh["gate"] = torch.zeros(1)
+
+    def grown(parameters: Parameters, number: float | None = None) -> Parameters:
+        found = _renumbered(parameters, k, 1)
+        for part, values in fresh.items():
+            own = values if number is None else torch.full_like(values, number)
+            found[f"hidden{k}.{part}"] = own.to(parameters["head.bias"])
+        return found
+
+    online, target = grown(state.online), grown(state.target)
+    m, v = grown(state.m, 0), grown(state.v, NEW)
+    changed = dataclasses.replace(
+        architecture,
+        hidden=(*architecture.hidden[:k], width, *architecture.hidden[k:]),
+        gated=(*architecture.gated[:k], True, *architecture.gated[k:]),
+    )
+    return Changed(changed, AgentState(online, target, m, v, state.steps))
+
+
+def remove_layer(architecture: Architecture, state: AgentState) -> Changed:
+    """One layer less: the gated one whose gate is most nearly shut, else the last.
+
+    Without the last layer, the head reads the one before with the weights it has, as far as they
+    go, and with zeros beyond.
+    """
+    shut = {
+        k: float(state.online[f"hidden{k}.gate"].abs())
+        for k in range(architecture.depth)
+        if architecture.gated[k]
+    }
+    k = min(shut, key=lambda layer: shut[layer]) if shut else architecture.depth - 1
+    before, width = architecture.hidden[k - 1], architecture.hidden[k]
+    head = (Axis("head.weight", 1),)
+    beyond = torch.arange(width, before)
+    index = torch.cat((torch.arange(min(width, before)), torch.zeros_like(beyond)))
+
+    def shrunk(parameters: Parameters, number: float) -> Parameters:
+        others = {n: x for n, x in parameters.items() if n.split(".")[0] != f"hidden{k}"}
+        found = _renumbered(others, k + 1, -1)
+        return found if shut else fill(take(found, head, index), head, beyond, number)
+
+    parts = zip(state[:4], (0, 0, 0, NEW), strict=True)
+    online, target, m, v = (shrunk(part, number) for part, number in parts)
+    changed = dataclasses.replace(
+        architecture,
+        hidden=architecture.hidden[:k] + architecture.hidden[k + 1 :],
+        gated=architecture.gated[:k] + architecture.gated[k + 1 :],
+    )
+    return Changed(changed, AgentState(online, target, m, v, state.steps))
+
+
+def reset_dormant(
+    problem: Problem, architecture: Architecture, state: AgentState, random: np.random.Generator
+) -> AgentState:
+    """Units that learn nothing begin again: a newborn's weights, and nothing listens to them yet.
+
+    Not those that share their place with a gated layer's: what that adds would be lost with them.
+    """
+    found = [
+        (wires, torch.nonzero(dormant_units(state, wires)).view(-1))
+        for wires in all_wires(problem, architecture)
+        if len(wires.layers) == 1
+    ]
+    for wires, units in found:
+        if len(units):
+            state = _reset(state, wires, units, random)
+    return state
+
+
+def _reset(
+    state: AgentState, wires: Wires, units: Tensor, random: np.random.Generator
+) -> AgentState:
+    online, target, m, v, steps = state
+    weight = online[wires.incoming[0].segment]
+    bound = 1 / np.sqrt(weight.numel() / wires.size)  # of fan in, as in initial.py
+    for axis in wires.incoming:
+        shape = list(online[axis.segment].shape)
+        shape[axis.axis] = len(units)
+        part = axis.segment.split(".")[1]
+        if part in ("weight", "bias"):
+            values = torch.from_numpy(random.uniform(-bound, bound, shape))
+        else:
+            values = torch.full(shape, 1.0 if part == "scale" else 0.0)
+        online, target = (put(weights, axis, units, values) for weights in (online, target))
+    online, target = (fill(weights, wires.outgoing, units, 0) for weights in (online, target))
+    axes = wires.incoming + wires.outgoing
+    return AgentState(online, target, fill(m, axes, units, 0), fill(v, axes, units, NEW), steps)
+
+
+def _donors(state: AgentState, wires: Wires, count: int, random: np.random.Generator) -> Tensor:
+    """Living units [count], each about as often as any other."""
+    living = np.flatnonzero(~dormant_units(state, wires).numpy())
+    if len(living) < 2:
+        living = np.arange(wires.size)
+    rounds, rest = divmod(count, len(living))
+    chosen = random.choice(living, rest, replace=False)
+    return torch.from_numpy(np.concatenate((np.tile(living, rounds), chosen)))
+
+
+def _noise(
+    online: Parameters, wires: Wires, donors: Tensor, random: np.random.Generator
+) -> dict[Axis, Tensor]:
+    """What is added to the weights that new units read with; the same for both networks."""
+    found = {}
+    for axis in wires.incoming:
+        if axis.segment.endswith("weight"):
+            weight = take(online, (axis,), donors)[axis.segment]
+            within = [d for d in range(weight.dim()) if d != axis.axis]
+            size = NOISE * weight.square().mean(within, keepdim=True).sqrt()
+            found[axis] = size * torch.from_numpy(random.standard_normal(weight.shape)).to(weight)
+    return found
+
+
+def _same_statistics(parameters: Parameters, layer: str, old: int) -> Parameters:
+    """A layer's weights with those of its new units moved to keep LayerNorm's mean and variance.
+
+    The mean over new units becomes that over old ones, for any input. The variance does so on
+    average over inputs.
+    """
+    both = torch.cat((parameters[f"{layer}.weight"], parameters[f"{layer}.bias"].unsqueeze(0)))
+    own, new = both[:, :old], both[:, old:]
+    mean = own.mean(1, keepdim=True)
+    apart = new - new.mean(1, keepdim=True)
+    spread, wanted = apart.square().mean(), (own - mean).square().mean()
+    stretch = (wanted / spread.clamp(min=1e-30)).sqrt().clamp(max=LARGEST_STRETCH)
+    both = torch.cat((own, mean + stretch * apart), 1)
+    return {f"{layer}.weight": both[:-1].clone(), f"{layer}.bias": both[-1].clone()}
+
+
+def _renumbered(parameters: Parameters, start: int, by: int) -> Parameters:
+    """Segments of hidden layers from `start` on under another number."""
+    found = {}
+    for name, value in parameters.items():
+        layer, part = name.split(".")
+        number = int(layer.removeprefix("hidden")) if layer.startswith("hidden") else -1
+        found[f"hidden{number + by}.{part}" if number >= start else name] = value
+    return found

@@ -1,0 +1,83 @@
+"""Evolve: at a generation's end, who stays, and who makes room for whose child.
+
+Legend: P agents, E episodes, L latest evaluations.
+"""
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from evorl.evolution.lineage import birth
+from evorl.evolution.mutation import Mutation
+from evorl.evolution.selection import Selection, mean_fitness
+from evorl.genome import Genome
+from evorl.group import AgentState
+from evorl.pipeline.context import Context
+from evorl.population import Population
+from evorl.replay import Sampler
+from evorl.run_directory import RunDirectory
+from evorl.seeding import generator
+
+
+class Evolve:
+    """Selection and mutation; everything that a child inherits follows its parent."""
+
+    def __init__(
+        self,
+        population: Population,
+        sampler: Sampler,
+        selection: Selection,
+        mutation: Mutation,
+        directory: RunDirectory,
+        *,
+        seed: int,
+    ) -> None:
+        self.population, self.sampler, self.directory = population, sampler, directory
+        self.selection, self.mutation, self.seed = selection, mutation, seed
+        self.next_id = 1 + max(genome.id for genome in population.genomes)
+        # [P, E] of the latest evaluations; a child's are its parent's until it has its own
+        self._returns: deque[npt.NDArray[np.float64]] = deque(maxlen=selection.config.eval_loop)
+        self._before = np.full(population.size, np.nan)  # fitness one generation ago
+
+    def __call__(self, context: Context) -> None:
+        """Replace agents by children of better ones; not after the last generation."""
+        if context.finished:
+            return
+        with context.timer("evolve"):
+            self._learn_from(context)
+            random = generator(self.seed, "selection", context.generation)
+            parents = self.selection(np.stack(self._returns), self.population.alive, random)
+            self._before = context.fitness[parents]
+            self._returns = deque((own[parents] for own in self._returns), self._returns.maxlen)
+            if (parents != np.arange(len(parents))).any():
+                self._replace(context, parents)
+
+    def _learn_from(self, context: Context) -> None:
+        self._returns.append(context.returns)
+        values = [genome.hyperparameters for genome in self.population.genomes]
+        self.mutation.explore.observe(context.generation, values, self._before, context.fitness)
+
+    def _replace(self, context: Context, parents: npt.NDArray[np.int64]) -> None:
+        fitness = mean_fitness(np.stack(self._returns), np.ones(len(parents), dtype=bool))
+        old = self.population.genomes
+        genomes: list[Genome] = list(old)
+        states: list[AgentState] = [self.population.state(int(parent)) for parent in parents]
+        births = []
+        for place in np.flatnonzero(parents != np.arange(len(parents))):
+            parent = old[parents[place]]
+            genomes[place], states[place] = self.mutation(
+                parent,
+                states[place],
+                id=self.next_id,
+                generation=context.generation + 1,
+                fitness=float(fitness[place]),
+                random=generator(self.seed, "mutation", context.generation, int(place)),
+            )
+            births.append(birth(genomes[place], int(place), parent))
+            self.next_id += 1
+        self.population.rebuild(genomes, states)
+        self.population.check(states)
+        self.sampler.inherit(parents)
+        context.inherit(parents)
+        self.directory.append_lineage(births)

@@ -1,0 +1,221 @@
+"""From a line of descent to a schedule, to YAML and back, and on to a configuration."""
+
+import pytest
+import yaml
+from synthetic import FAMILY, HYPERPARAMETERS, STEPS, child, evaluated, family_lines, initial
+
+from evorl.config import EvolutionConfig, parse_config
+from evorl.errors import ConfigError
+from evorl.evolution.lineage import birth
+from evorl.evolution.schedule import Schedule, Segment, along, read_schedule, schedule_of
+from evorl.genome import Architecture
+from evorl.run_directory import RunDirectory
+
+GATED = Architecture((64, 96, 96), "tanh", layer_norm=True, gated=(False, False, True))
+IMAGE = Architecture((32,), dueling=True, channels=(8, 16), kernels=(3, 2), strides=(2, 1))
+
+
+def lineage_of(lines, tmp_path):
+    directory = RunDirectory.create(tmp_path, "run")
+    directory.append_lineage(lines)
+    return directory.lineage()
+
+
+@pytest.fixture
+def schedule(tmp_path):
+    lineage = lineage_of(family_lines(), tmp_path)
+    return schedule_of("CartPole-v1", lineage.ancestry(4), 5 * STEPS)
+
+
+def some(architecture=None, segments=((0, {}),), env="CartPole-v1", steps=5000):
+    parts = tuple(Segment(step, HYPERPARAMETERS | changes) for step, changes in segments)
+    return Schedule(env, steps, architecture or Architecture(), parts)
+
+
+def read_back(schedule, tmp_path, heading=""):
+    (tmp_path / "schedule.yaml").write_text(schedule.to_yaml(heading))
+    return read_schedule(tmp_path / "schedule.yaml")
+
+
+def test_the_schedule_of_a_family(schedule):
+    assert (schedule.env, schedule.steps) == ("CartPole-v1", 5 * STEPS)
+    assert schedule.architecture == FAMILY[4].architecture
+    # agent 3 changed its architecture only: no segment of its own
+    assert [part.step for part in schedule.segments] == [0, STEPS, 4 * STEPS]
+    for part, id in zip(schedule.segments, (0, 2, 4), strict=True):
+        assert part.hyperparameters == FAMILY[id].hyperparameters
+
+
+def test_at(schedule):
+    for step, id in ((0, 0), (999, 0), (1000, 2), (3999, 2), (4000, 4), (5000, 4), (10**9, 4)):
+        assert schedule.at(step) == FAMILY[id].hyperparameters
+    schedule.at(0)["lr"] = 7.0  # a copy
+    assert schedule.at(0)["lr"] == 1e-3
+
+
+def test_whole_numbers_stay_whole(schedule):
+    assert isinstance(schedule.at(0)["batch_size"], int)
+    assert isinstance(schedule.at(0)["lr"], float)
+    assert "batch_size: 128," in schedule.to_yaml()
+
+
+def test_who_never_trained_leaves_no_segment(tmp_path):
+    """A parent that was copied before its first evaluation, as the first in line."""
+    first, second = initial(0, lr=1e-3), child(initial(0), 1, 1, lr=2e-3)
+    lines = [birth(first, 0, None), birth(second, 0, first), evaluated(1, 1, own_steps=500)]
+    lineage = lineage_of(lines, tmp_path)
+    found = schedule_of("CartPole-v1", lineage.ancestry(1), 500)
+    assert [(part.step, part.hyperparameters["lr"]) for part in found.segments] == [(0, 2e-3)]
+
+
+@pytest.mark.parametrize("architecture", [Architecture((64, 96)), GATED, IMAGE])
+def test_yaml_and_back(tmp_path, architecture):
+    lr = 0.1 + 0.2
+    schedule = some(architecture, [(0, {"lr": 1e-05}), (40, {"lr": lr, "batch_size": 1})])
+    assert read_back(schedule, tmp_path, "a heading\nof two lines") == schedule
+
+
+def test_yaml_as_others_read_it(schedule):
+    text = schedule.to_yaml("The schedule of agent 4.")
+    assert text.startswith("# The schedule of agent 4.\nenv: CartPole-v1\nsteps: 5000  #")
+    plain = yaml.safe_load(text)
+    assert plain["architecture"]["hidden"] == [64, 96]
+    assert plain["schedule"][1]["batch_size"] == 128
+    assert list(plain) == ["env", "steps", "architecture", "schedule"]
+    assert len(text.splitlines()) == 5 + 3
+
+
+def test_numbers_by_hand(tmp_path):
+    text = some().to_yaml().replace("lr: 0.001,", "lr: 1e-4,").replace("tau: 0.01,", "tau: 1,")
+    (tmp_path / "a.yaml").write_text(text)
+    assert read_schedule(tmp_path / "a.yaml").at(0)["lr"] == 1e-4
+    assert read_schedule(tmp_path / "a.yaml").at(0)["tau"] == 1.0
+
+
+def edited(old, new):
+    """A good file with one thing replaced."""
+    text = some(Architecture((64, 96)), [(0, {}), (40, {"lr": 0.5})]).to_yaml()
+    assert text.count(old) == 1
+    return text.replace(old, new)
+
+
+WRONG = {
+    "empty": ("", "expected the mapping of a schedule, got nothing"),
+    "a list": ("- 1\n", "got a list"),
+    "not YAML": ("env: [", "invalid YAML"),
+    "no env": (edited("env: CartPole-v1\n", ""), "env: required, but not given"),
+    "no architecture": (
+        "env: a\nsteps: 1\nschedule: []\n",
+        "architecture.hidden: required, but not given",
+    ),
+    "no schedule": ("\n".join(edited("schedule:", "").splitlines()[:3]), "schedule: required"),
+    "no segments": (
+        "\n".join(edited("schedule:", "schedule: []").splitlines()[:4]),
+        "schedule: must have at least 1 entry",
+    ),
+    "unknown key": (
+        edited("steps: 5000", "stesp: 5000"),
+        "stesp: unknown key; did you mean steps?",
+    ),
+    "unknown hyperparameter": (
+        edited("lr: 0.5", "lrr: 0.5"),
+        "schedule.1.lrr: unknown key; did you mean lr?",
+    ),
+    "missing hyperparameter": (
+        edited("lr: 0.5, ", ""),
+        "schedule.1.lr: must be given in every segment",
+    ),
+    "out of range": (edited("lr: 0.5", "lr: -1"), "schedule.1.lr: must be greater than 0, got -1"),
+    "a fraction for a whole number": (
+        edited("lr: 0.5, gamma: 0.99, tau: 0.01, batch_size: 64", "batch_size: 6.5"),
+        "schedule.1.batch_size: expected a whole number, got 6.5",
+    ),
+    "no number": (edited("lr: 0.5", "lr: fast"), "schedule.1.lr: expected a number"),
+    "not from 0": (edited("step: 0,", "step: 5,"), "schedule.0.step: must be 0, got 5"),
+    "not ascending": (edited("step: 40", "step: 0"), "schedule.1.step: must be greater than"),
+    "negative": (edited("step: 40", "step: -1"), "schedule.1.step: must be at least 0"),
+    "no end": (edited("steps: 5000", "steps: 40"), "steps: must be greater than the last"),
+    "unknown activation": (
+        edited("activation: relu", "activation: rleu"),
+        "architecture.activation: must be one of relu, elu, gelu, tanh, silu",
+    ),
+    "no layers": (edited("[64, 96]", "[]"), "architecture.hidden: must have at least 1 entry"),
+    "gates of unlike layers": (
+        edited("dueling: false", "gated: [false, true]"),
+        "architecture: gated layer 1 must be as wide as the layer before it",
+    ),
+    "kernels alone": (edited("dueling: false", "kernels: [3]"), "architecture: channels, kernels"),
+    "unknown part": (edited("dueling", "duelling"), "did you mean dueling?"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_files_are_one_line(tmp_path, kind):
+    text, says = WRONG[kind]
+    path = tmp_path / "schedule.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_schedule(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert says in message
+    assert "\n" not in message
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(ConfigError, match="no such file"):
+        read_schedule(tmp_path / "schedule.yaml")
+
+
+def config(**changes):
+    return parse_config(
+        {
+            "name": "lander",
+            "seed": 7,
+            "env": {"id": "CartPole-v1", "num_envs": 3},
+            "algorithm": {"n_step": 3, "lr": 0.9, "learning_starts": 77},
+            "network": {"hidden": [8], "activation": "elu", "kernels": [5, 5]},
+            "evolution": {"selection": {"fraction": 0.5}},
+            "population": {"size": 8, "init": "sample", "agents": [{"hidden": [9]}]},
+            "budget": {"env_steps": 10**6, "counts": "all", "stop_at": 400.0},
+            **changes,
+        }
+    )
+
+
+def test_along():
+    schedule = some(Architecture((64, 96), "tanh", layer_norm=True), [(0, {"lr": 0.25})])
+    found = along(config(), schedule)
+    assert (found.population.size, found.population.agents) == (1, [])
+    assert found.population.init == "config"
+    assert found.evolution == EvolutionConfig(method="none")
+    assert found.replay.share == "agent"
+    assert found.budget.model_dump() == {"env_steps": 5000, "counts": "training", "stop_at": None}
+    assert found.agent_hyperparameters(0).model_dump() == schedule.at(0)
+    network = found.agent_network(0)
+    assert (network.hidden, network.activation) == ([64, 96], "tanh")
+    assert (network.layer_norm, network.dueling) == (True, False)
+    # what the schedule does not speak of stays
+    assert (found.name, found.seed, found.env) == ("lander", 7, config().env)
+    assert (found.algorithm.n_step, found.algorithm.learning_starts) == (3, 77)
+    assert found.network.kernels == [5, 5]
+
+
+def test_along_with_images_and_gates():
+    network = along(config(), some(IMAGE)).network
+    assert (network.channels, network.kernels, network.strides) == ([8, 16], [3, 2], [2, 1])
+    assert network.dueling
+    assert along(config(), some(GATED)).network.hidden == [64, 96, 96]
+
+
+def test_along_another_environment():
+    with pytest.raises(ConfigError, match="is CartPole-v1, but the schedule is for Acrobot-v1"):
+        along(config(), some(env="Acrobot-v1"))
+
+
+def test_along_with_a_replay_that_is_too_small():
+    small = config(replay={"capacity": 600})
+    schedule = some(segments=[(0, {}), (10, {"batch_size": 1024})])
+    with pytest.raises(ConfigError, match=r"replay.capacity: .* largest batch size, 1024"):
+        along(small, schedule)
+    assert along(small, some()).replay.capacity == 600

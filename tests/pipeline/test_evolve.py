@@ -1,0 +1,206 @@
+"""Selection and mutation on a live population: who follows whom, and what follows the weights."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from evorl.algorithms.dqn import DQN
+from evorl.config import ExploreConfig, Hyperparameters, MutationConfig, SelectionConfig
+from evorl.evolution.explore import make_explore
+from evorl.evolution.mutation import Mutation
+from evorl.evolution.selection import Selection
+from evorl.evolution.spaces import Space
+from evorl.genome import Architecture, Genome
+from evorl.networks.layout import Problem
+from evorl.pipeline.context import Context
+from evorl.pipeline.evolve import Evolve
+from evorl.population import Population
+from evorl.replay import PrioritisedSampler, ReplayBuffer
+from evorl.run_directory import RunDirectory
+from evorl.seeding import generator
+
+torch.set_num_threads(1)
+
+AGENTS = 6
+SPACES = {"lr": Space("log", 1e-5, 1e-1), "batch_size": Space("power_of_two", 8, 64, whole=True)}
+
+
+def make_evolve(tmp_path, mutation=None, **selection):
+    shapes = [Architecture((8 + 8 * i,)) for i in range(AGENTS)]
+    genomes = [
+        Genome(i, shape, Hyperparameters(lr=1e-3 * (i + 1), batch_size=16).model_dump())
+        for i, shape in enumerate(shapes)
+    ]
+    population = Population(genomes, Problem(4, 2), DQN(), seed=3)
+    buffer = ReplayBuffer(10, (4,), torch.float32, 1, AGENTS)
+    streams = [generator(0, "sample", agent) for agent in range(AGENTS)]
+    explore = make_explore(ExploreConfig(), SPACES)
+    directory = RunDirectory.create(tmp_path, "run")
+    return Evolve(
+        population,
+        PrioritisedSampler(buffer, streams),
+        Selection(SelectionConfig(**selection)),
+        Mutation(mutation or MutationConfig(), population.problem, explore),
+        directory,
+        seed=9,
+    )
+
+
+def evaluated(context, *fitness):
+    noise = np.random.default_rng(0).normal(size=(1, 5))
+    context.fitness = np.array(fitness, float)
+    context.returns = context.fitness[:, None] + noise - noise.mean()
+    context.agent_steps = np.arange(AGENTS) * 100
+
+
+def births(evolve):
+    path = evolve.directory.path / "lineage.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def same_state(left, right):
+    return left.steps == right.steps and all(
+        torch.equal(mine[name], yours[name])
+        for mine, yours in zip(left[:4], right[:4], strict=True)
+        for name in mine
+    )
+
+
+def test_the_worst_are_replaced_by_children_of_the_best(tmp_path):
+    evolve = make_evolve(tmp_path, fraction=0.34)
+    population, context = evolve.population, Context(AGENTS)
+    old = list(population.genomes)
+    states = [population.state(i) for i in range(AGENTS)]
+    context.generation = 4
+    evaluated(context, 3, 9, 1, 8, 0, 5)
+    evolve(context)
+    for place in (0, 1, 3, 5):  # the survivors: not a bit of them moves
+        assert population.genomes[place] is old[place]
+        assert same_state(population.state(place), states[place])
+    for place, id in ((2, 6), (4, 7)):
+        child = population.genomes[place]
+        assert (child.id, child.born) == (id, 5)
+        assert child.parent in (1, 3)
+        assert context.agent_steps[place] == 100 * child.parent
+    told = births(evolve)
+    assert [line["genome"]["id"] for line in told] == [6, 7]
+    assert [line["place"] for line in told] == [2, 4]
+    assert Genome.from_json(told[0]["genome"]) == population.genomes[2]
+    evaluated(context, 0, 9, 1, 8, 2, 5)
+    evolve(context)
+    assert [line["genome"]["id"] for line in births(evolve)] == [6, 7, 8, 9]
+
+
+def test_weights_moments_and_replay_follow_the_parent(tmp_path):
+    only = MutationConfig(architecture=0, parameters=0, hyperparameters=1)
+    evolve = make_evolve(tmp_path, only, fraction=0.17)
+    population, context = evolve.population, Context(AGENTS)
+    for group in population.groups:
+        group.m.normal_(generator=torch.Generator().manual_seed(1))
+        group.m.mul_(torch.stack([group.layout.mask(g.architecture) for g in group.genomes]))
+        group.steps[:] = 17
+    buffer = evolve.sampler._buffer
+    buffer._size[:] = np.arange(AGENTS)
+    evolve.sampler.priorities._highest[:] = np.arange(AGENTS)
+    parent = population.state(1)
+    evaluated(context, 3, 9, 4, 8, 0, 5)
+    evolve(context)
+    assert population.genomes[4].parent == 1
+    assert population.genomes[4].mutation == "hyperparameters"
+    assert same_state(population.state(4), parent)
+    assert population.genomes[4].hyperparameters != population.genomes[1].hyperparameters
+    assert population.hyperparameter("lr")[4] == population.genomes[4].hyperparameters["lr"]
+    assert buffer.sizes.tolist() == [0, 1, 2, 3, 1, 5]
+    assert evolve.sampler.priorities._highest.tolist() == [0, 1, 2, 3, 1, 5]
+
+
+def test_the_dead_are_replaced_and_live_again(tmp_path):
+    evolve = make_evolve(tmp_path, fraction=0.17)
+    population, context = evolve.population, Context(AGENTS)
+    population.alive[[0, 2, 3]] = False
+    evaluated(context, -np.inf, 9, -np.inf, -np.inf, 1, 5)
+    evolve(context)
+    assert population.alive.all()
+    assert [population.genomes[i].parent for i in (0, 2, 3)] == [1, 1, 1]
+    assert population.genomes[4].id == 4  # the three dead are more than the share already
+
+
+def test_nobody_is_born_after_the_last_generation(tmp_path):
+    evolve = make_evolve(tmp_path)
+    context = Context(AGENTS)
+    old = list(evolve.population.genomes)
+    evaluated(context, 3, 9, 1, 8, 0, 5)
+    context.finished = True
+    evolve(context)
+    assert evolve.population.genomes == old
+    assert births(evolve) == []
+
+
+def test_the_same_seed_gives_the_same_children(tmp_path):
+    found = []
+    for name in "ab":
+        evolve, context = make_evolve(tmp_path / name), Context(AGENTS)
+        for generation in range(6):
+            context.generation = generation
+            evaluated(context, *np.random.default_rng(generation).normal(size=AGENTS))
+            evolve(context)
+        found.append(evolve.population)
+    assert found[0].genomes == found[1].genomes
+    for agent in range(AGENTS):
+        assert same_state(found[0].state(agent), found[1].state(agent))
+
+
+def test_fitness_is_averaged_over_the_latest_evaluations_of_a_line(tmp_path):
+    evolve = make_evolve(tmp_path, fraction=0.17, eval_loop=2)
+    population, context = evolve.population, Context(AGENTS)
+    evaluated(context, 5, 9, 4, 8, 0, 5)  # 4 becomes a child of 1, with its 9
+    evolve(context)
+    assert population.genomes[4].parent == 1
+    context.generation = 1
+    evaluated(context, 5, 2, 5, 8, 3, 5)  # means: 5, 5.5, 4.5, 8, 6, 5
+    evolve(context)
+    assert population.genomes[2].parent == 3
+    assert population.genomes[4].parent == 1
+
+
+def test_what_a_generation_did_is_observed(tmp_path):
+    evolve, context = make_evolve(tmp_path, fraction=0.17), Context(AGENTS)
+    seen = []
+    evolve.mutation.explore.observe = lambda *args: seen.append(args)
+    evaluated(context, 5, 9, 4, 8, 0, 5)
+    evolve(context)
+    values = [dict(genome.hyperparameters) for genome in evolve.population.genomes]
+    context.generation = 1
+    evaluated(context, 1, 2, 3, 4, 5, 6)
+    evolve(context)
+    assert [args[0] for args in seen] == [0, 1]
+    assert np.isnan(seen[0][2]).all()
+    assert seen[1][1] == values
+    assert seen[1][2].tolist() == [5, 9, 4, 8, 9, 5]  # the child begins with its parent's
+    assert seen[1][3].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_matrix_that_does_not_fit_its_genome_stops_the_run(tmp_path, monkeypatch):
+    evolve, context = make_evolve(tmp_path), Context(AGENTS)
+    rebuild = evolve.population.rebuild
+
+    def careless(genomes, states):
+        rebuild(genomes, states)
+        evolve.population.groups[0].hp["lr"][0] *= 2
+
+    monkeypatch.setattr(evolve.population, "rebuild", careless)
+    evaluated(context, 3, 9, 1, 8, 0, 5)
+    with pytest.raises(RuntimeError, match="lr"):
+        evolve(context)
+
+
+def test_a_genome_survives_json():
+    genome = Genome(3, Architecture((8, 8), gated=(False, True)), Hyperparameters().model_dump())
+    child = dataclasses.replace(genome, id=9, parent=3, born=4, mutation="add layer")
+    for one in (genome, child):
+        assert Genome.from_json(json.loads(json.dumps(one.to_json()))) == one
