@@ -30,7 +30,7 @@ METHODS = ("evolution", "random_search", "none")
 RESULTS = Path(__file__).parent / "results" / "evolution.json"
 
 CONFIG: dict[str, Any] = {
-    "env": {"id": "LunarLander-v3", "num_envs": 4, "backend": "sync"},
+    "env": {"id": "LunarLander-v3", "num_envs": 8, "backend": "sync"},
     "algorithm": {
         # poor, but within the spaces: what `none` trains with
         "lr": 3e-4,
@@ -38,19 +38,21 @@ CONFIG: dict[str, Any] = {
         "tau": 2e-3,
         "batch_size": 16,
         "updates": 2,
+        "n_step": 3,
         "learning_starts": 500,
         "epsilon_steps": 8000,
     },
     "replay": {"capacity": 200_000},
     "population": {"size": 8},
-    "evaluation": {"every": 750, "episodes": 5, "max_steps": 600},
+    "evaluation": {"every": 500, "episodes": 3, "max_steps": 500},
     "evolution": {
         "spaces": {
             "lr": {"kind": "log", "low": 3e-4, "high": 3e-3},
             "gamma": {"kind": "reverse_log", "low": 0.97, "high": 0.997},
             "tau": {"kind": "log", "low": 2e-3, "high": 2e-2},
             "batch_size": {"kind": "power_of_two", "low": 16, "high": 64},
-        }
+        },
+        "selection": {"eval_loop": 3},
     },
     "budget": {"counts": "all"},
     "compile": False,
@@ -124,7 +126,7 @@ def _show(estimate: Estimate) -> str:
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
 @click.option("--seeds", default=5, show_default=True, help="Runs of each method.")
 @click.option("--first-seed", default=1, show_default=True)
-@click.option("--steps", default=400_000, show_default=True, help="All steps of a run.")
+@click.option("--steps", default=600_000, show_default=True, help="All steps of a run.")
 @click.option("--methods", default=",".join(METHODS), show_default=True)
 @click.option("--jobs", default=2, show_default=True, help="Runs at once.")
 @click.option("--folder", help="Keep the run directories there.")

@@ -17,7 +17,7 @@ from evorl.networks.arranged import arrange
 from evorl.networks.layout import Layout, Parameters, signature
 from evorl.networks.live import Live, blended_layers, live_parts, needed_rows
 from evorl.networks.network import Network
-from evorl.optimizer import Coefficients, adam_, clip_
+from evorl.optimizer import Coefficients, adam_, clip_, limits_of
 
 UpdateFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Live, Batch, Coefficients], Tensor]
 
@@ -69,7 +69,8 @@ class Group:
             for part in ("online", "target", "m", "v")
         )
         self.live = live_parts(architectures, layout.signature.width, rows, dtype, device)
-        self._marked = bool((self.v < 0).any())  # some weights came by a mutation
+        marked = bool((self.v < 0).any())  # some weights came by a mutation
+        self._limits = limits_of(self.v) if marked else None
         self._gradient, self._scratch = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self._online = arrange(layout.views(self.theta), self.live)
         self._target = arrange(layout.views(self.target), self.live)
@@ -132,7 +133,7 @@ class Group:
         found = self.network.backward(self._online, signal.saved, signal.gradient)
         gradient = self.layout.join(found, out=self._gradient)
         clip_(gradient, c.clip)
-        adam_(self.theta, self.m, self.v, gradient, c, self._scratch, self._marked)
+        adam_(self.theta, self.m, self.v, gradient, c, self._scratch, self._limits)
         self.target.lerp_(self.theta, c.tau)
         return signal.td_error
 
@@ -154,8 +155,8 @@ def functional_update(network: Network, algorithm: Algorithm) -> UpdateFunction:
         signal = algorithm.signal(network, online, old, batch)
         gradient = layout.join(network.backward(online, signal.saved, signal.gradient))
         clip_(gradient, c.clip)
-        # one program, whether or not some weights are marked
-        adam_(theta, m, v, gradient, c, torch.empty_like(gradient), marked=True)
+        limits = limits_of(v)  # always: one program, whether or not some weights are marked
+        adam_(theta, m, v, gradient, c, torch.empty_like(gradient), limits)
         target.lerp_(theta, c.tau)
         return signal.td_error
 

@@ -8,7 +8,7 @@ An agent that is not due gets zeros, and its row keeps its bits.
 
 A weight that a mutation added to an agent is marked: its second moment is stored below zero. The
 agent's step count is old, so nothing of the bias correction is left for a weight whose moments
-begin at zero, and plain Adam would move it by several learning rates at once: see move_marked_.
+begin at zero, and plain Adam would move it by several learning rates at once: see limits_of.
 """
 
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from torch import Tensor
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # as torch.optim.Adam
 TINY = 1e-37  # its root is nothing beside EPS
 NEW = -TINY  # the second moment of a weight that a mutation has just added
+HUGE = 1e38  # no limit
 
 Floats = npt.NDArray[np.float64]
 
@@ -74,35 +75,32 @@ def adam_(
     gradient: Tensor,
     c: Coefficients,
     scratch: Tensor,
-    marked: bool = False,
+    limits: Tensor | None = None,
 ) -> None:
     """Move weights and moments [P, D] by one Adam step, in place; overwrites gradient and scratch.
 
-    No temporary matrix is made, unless some weights are marked: fresh memory costs as much as the
-    arithmetic.
+    No temporary matrix is made: fresh memory costs as much as the arithmetic.
     """
     m.lerp_(gradient, c.first)
     squared = gradient.square_()
-    if marked:
-        move_marked_(v, m, squared, c)
-        root = torch.abs(v, out=scratch).clamp_min_(TINY).sqrt_()
-    else:
+    if limits is None:
         v.lerp_(squared, c.second)
-        # The root of a zero takes six times as long as another's, and padding is all zeros.
-        root = torch.clamp_min(v, TINY, out=scratch).sqrt_()
-    theta.addcdiv_(m, root.add_(c.eps).mul_(c.slowness))
+        size = torch.clamp_min(v, TINY, out=scratch)
+    else:
+        v.lerp_(squared.copysign_(v), c.second)
+        torch.minimum(v, torch.addcmul(limits, m, m, value=-1, out=scratch), out=v)
+        size = torch.abs(v, out=scratch).clamp_min_(TINY)
+    # The root of a zero takes six times as long as another's, and padding is all zeros: so TINY.
+    theta.addcdiv_(m, size.sqrt_().add_(c.eps).mul_(c.slowness))
 
 
-def move_marked_(v: Tensor, m: Tensor, squared: Tensor, c: Coefficients) -> None:
-    """Move second moments [P, D] to the squared gradient, where some weights are marked.
+def limits_of(v: Tensor) -> Tensor:
+    """What `adam_` wants to know where some weights are marked: how near zero v [P, D] may come.
 
-    The second moment of a marked weight is never below its first one squared, so that it moves by
-    one learning rate at most. That holds however its gradient grows: a new unit's begins at zero,
-    like its outgoing weights, and grows with them for hundreds of updates. Once the second moment
-    has caught up, this is plain Adam. Weights without a mark get plain Adam's bits.
+    A marked weight's second moment is kept at its first one squared or more, so that it never moves
+    by more than a learning rate. That holds however its gradient grows: what a new unit reads with
+    has no gradient at first, as its outgoing weights are zero, and then one that grows with them
+    for hundreds of updates. Once the second moment has caught up, all is plain Adam. Weights without
+    a mark get plain Adam's bits.
     """
-    marked = v < 0
-    least = torch.where(marked & (c.second > 0), (m * m).clamp_min(TINY), 0.0)
-    # Each value is used once: torch.compile (2.13) fails where one that comes of v is kept.
-    moved = torch.maximum(torch.lerp(v.abs(), squared, c.second), least)
-    v.copy_(moved * torch.where(marked, -1.0, 1.0))
+    return torch.where(v < 0, NEW, HUGE).to(v.dtype)
