@@ -36,7 +36,10 @@ class SelectionConfig(Section):
         description="Standard errors of the paired difference by which a parent must lead.",
     )
     eval_loop: int = Field(
-        default=1, ge=1, le=1000, description="Evaluations over which fitness is averaged."
+        default=1,
+        ge=1,
+        le=1000,
+        description="Evaluations over which fitness is averaged; until then all that live stay.",
     )
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from evorl.evolution.lineage import birth
 from evorl.evolution.mutation import Mutation
-from evorl.evolution.selection import Selection, mean_fitness
+from evorl.evolution.selection import Selection
 from evorl.genome import Genome
 from evorl.group import AgentState
 from evorl.pipeline.context import Context
@@ -38,7 +38,8 @@ class Evolve:
         self.next_id = 1 + max(genome.id for genome in population.genomes)
         # [P, E] of the latest evaluations; a child's are its parent's until it has its own
         self._returns: deque[npt.NDArray[np.float64]] = deque(maxlen=selection.config.eval_loop)
-        self._before = np.full(population.size, np.nan)  # fitness one generation ago
+        # fitness at the last evaluation; a child's is its parent's
+        self._before = np.full(population.size, np.nan)
 
     def __call__(self, context: Context) -> None:
         """Replace agents by children of better ones; not after the last generation."""
@@ -46,12 +47,20 @@ class Evolve:
             return
         with context.timer("evolve"):
             self._learn_from(context)
-            random = generator(self.seed, "selection", context.generation)
-            parents = self.selection(np.stack(self._returns), self.population.alive, random)
+            parents = self._select(context)
             self._before = context.fitness[parents]
             self._returns = deque((own[parents] for own in self._returns), self._returns.maxlen)
             if (parents != np.arange(len(parents))).any():
                 self._replace(context, parents)
+
+    def _select(self, context: Context) -> npt.NDArray[np.int64]:
+        """Who follows whom; before there are enough evaluations to average, only the dead go."""
+        returns, alive = np.stack(self._returns), self.population.alive
+        random = generator(self.seed, "selection", context.generation)
+        parents = self.selection(returns, alive, random)
+        if len(returns) == self._returns.maxlen:
+            return parents
+        return np.where(np.isfinite(context.fitness), np.arange(len(parents)), parents)
 
     def _learn_from(self, context: Context) -> None:
         self._returns.append(context.returns)
@@ -59,7 +68,6 @@ class Evolve:
         self.mutation.explore.observe(context.generation, values, self._before, context.fitness)
 
     def _replace(self, context: Context, parents: npt.NDArray[np.int64]) -> None:
-        fitness = mean_fitness(np.stack(self._returns), np.ones(len(parents), dtype=bool))
         old = self.population.genomes
         genomes: list[Genome] = list(old)
         states: list[AgentState] = [self.population.state(int(parent)) for parent in parents]
@@ -71,7 +79,7 @@ class Evolve:
                 states[place],
                 id=self.next_id,
                 generation=context.generation + 1,
-                fitness=float(fitness[place]),
+                fitness=float(self._before[place]),
                 random=generator(self.seed, "mutation", context.generation, int(place)),
             )
             births.append(birth(genomes[place], int(place), parent))

@@ -158,14 +158,15 @@ def test_the_same_seed_gives_the_same_children(tmp_path):
 def test_fitness_is_averaged_over_the_latest_evaluations_of_a_line(tmp_path):
     evolve = make_evolve(tmp_path, fraction=0.17, eval_loop=2)
     population, context = evolve.population, Context(AGENTS)
-    evaluated(context, 5, 9, 4, 8, 0, 5)  # 4 becomes a child of 1, with its 9
+    evaluated(context, 5, 9, 4, 8, 0, -np.inf)  # too early to tell, but for the dead: 5 gets 1's 9
+    population.alive[5] = False
     evolve(context)
-    assert population.genomes[4].parent == 1
+    assert [genome.parent for genome in population.genomes] == [None] * 5 + [1]
     context.generation = 1
-    evaluated(context, 5, 2, 5, 8, 3, 5)  # means: 5, 5.5, 4.5, 8, 6, 5
+    evaluated(context, 5, 2, 5, 8, 8, 3)  # means: 5, 5.5, 4.5, 8, 4, 6
     evolve(context)
-    assert population.genomes[2].parent == 3
-    assert population.genomes[4].parent == 1
+    assert population.genomes[4].parent == 3
+    assert population.genomes[5].parent == 1
 
 
 def test_what_a_generation_did_is_observed(tmp_path):
