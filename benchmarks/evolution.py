@@ -33,9 +33,9 @@ CONFIG: dict[str, Any] = {
     "env": {"id": "LunarLander-v3", "num_envs": 8, "backend": "sync"},
     "algorithm": {
         # poor, but within the spaces: what `none` trains with
-        "lr": 1e-4,
+        "lr": 3e-4,
         "gamma": 0.95,
-        "tau": 1e-3,
+        "tau": 2e-3,
         "batch_size": 16,
         "updates": 2,
         "n_step": 3,
@@ -47,12 +47,12 @@ CONFIG: dict[str, Any] = {
     "evaluation": {"every": 500, "episodes": 3, "max_steps": 500},
     "evolution": {
         "spaces": {
-            "lr": {"kind": "log", "low": 1e-4, "high": 1e-3},
+            "lr": {"kind": "log", "low": 3e-4, "high": 3e-3},
             "gamma": {"kind": "reverse_log", "low": 0.95, "high": 0.995},
-            "tau": {"kind": "log", "low": 1e-3, "high": 1e-2},
+            "tau": {"kind": "log", "low": 2e-3, "high": 2e-2},
             "batch_size": {"kind": "power_of_two", "low": 16, "high": 64},
         },
-        "selection": {"eval_loop": 3, "min_gap": 1.0},
+        "selection": {"eval_loop": 3},
     },
     "budget": {"counts": "all"},
     "compile": False,
@@ -126,7 +126,7 @@ def _show(estimate: Estimate) -> str:
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
 @click.option("--seeds", default=5, show_default=True, help="Runs of each method.")
 @click.option("--first-seed", default=1, show_default=True)
-@click.option("--steps", default=300_000, show_default=True, help="All steps of a run.")
+@click.option("--steps", default=400_000, show_default=True, help="All steps of a run.")
 @click.option("--methods", default=",".join(METHODS), show_default=True)
 @click.option("--jobs", default=2, show_default=True, help="Runs at once.")
 @click.option("--folder", help="Keep the run directories there.")

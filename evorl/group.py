@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms.base import Algorithm, Batch
-from evorl.genome import HYPERPARAMETERS, Genome
+from evorl.genome import HYPERPARAMETERS, Architecture, Genome
 from evorl.networks.arranged import arrange
 from evorl.networks.layout import Layout, Parameters, signature
 from evorl.networks.live import Live, blended_layers, live_parts, needed_rows
@@ -103,19 +103,29 @@ class Group:
         for name, value in genome.hyperparameters.items():
             if self.hp[name][i] != value:
                 return f"{name} is {self.hp[name][i]}, not {value}"
-        alone = live_parts(
-            [genome.architecture], self.layout.signature.width, [1] * self.layout.depth
-        )
-        for k, (mask, own) in enumerate(zip(self.live, alone, strict=True)):
-            parts = zip(mask._fields, mask, own, strict=True)
-            for name, ours, theirs in parts:
-                if i < len(ours) and not torch.equal(ours[i], theirs[0].to(ours)):
-                    return f"mask of layer {k} ({name}) is another architecture's"
+        if (wrong := self._other_layers(i, genome.architecture)) is not None:
+            return wrong
         padding = ~self.layout.mask(genome.architecture).to(self.theta.device)
         for name in ("theta", "target", "m", "v"):
             if getattr(self, name)[i][padding].any():
                 return f"{name} is not zero outside of its architecture"
         return None if state is None else self._other_state(i, state)
+
+    def _other_layers(self, i: int, architecture: Architecture) -> str | None:
+        layout, depth = self.layout, architecture.depth
+        dtype, rows = self.theta.dtype, [1] * layout.depth
+        alone = live_parts([architecture], layout.signature.width, rows, dtype)
+        if depth > layout.depth or any(i >= len(mask.keep) for mask in self.live[:depth]):
+            return f"group does not compute all of {depth} layers"
+        for k, (mask, own) in enumerate(zip(self.live, alone, strict=True)):
+            if i >= len(mask.keep):
+                continue
+            if own.keep.any() and not self.network.mlp.blended[k]:
+                return f"group computes layer {k} as if it were there, and not gated"
+            for name, ours, theirs in zip(mask._fields, mask, own, strict=True):
+                if not torch.equal(ours[i], theirs[0].to(ours)):
+                    return f"mask of layer {k} ({name}) is another architecture's"
+        return None
 
     def _other_state(self, i: int, state: AgentState) -> str | None:
         live = self.state(i)
@@ -123,7 +133,7 @@ class Group:
             if ours.keys() != theirs.keys():
                 return f"{name} has other segments"
             for segment, value in ours.items():
-                if not torch.equal(value, theirs[segment].to(value)):
+                if not _same_bits(value, theirs[segment].to(value)):
                     return f"{name} differs in {segment}"
         return None if live.steps == state.steps else "step count differs"
 
@@ -161,3 +171,9 @@ def functional_update(network: Network, algorithm: Algorithm) -> UpdateFunction:
         return signal.td_error
 
     return update
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    """Equal to the bit; a NaN, too."""
+    bytes_a, bytes_b = (x.contiguous().view(torch.uint8) for x in (a, b))
+    return torch.equal(bytes_a, bytes_b)

@@ -100,7 +100,7 @@ def limits_of(v: Tensor) -> Tensor:
     A marked weight's second moment is kept at its first one squared or more, so that it never moves
     by more than a learning rate. That holds however its gradient grows: what a new unit reads with
     has no gradient at first, as its outgoing weights are zero, and then one that grows with them
-    for hundreds of updates. Once the second moment has caught up, all is plain Adam. Weights without
-    a mark get plain Adam's bits.
+    for hundreds of updates. Once the second moment has caught up, it is plain Adam. Weights that
+    have no mark get plain Adam's bits.
     """
     return torch.where(v < 0, NEW, HUGE).to(v.dtype)

@@ -30,7 +30,7 @@ BASE = {
         "max_steps": 40,
         "final_max_steps": 40,
     },
-    "evolution": {"selection": {"fraction": 0.5}, "mutation": {"activation": 0.2}},
+    "evolution": {"selection": {"fraction": 0.5, "min_gap": 0.0}, "mutation": {"activation": 0.2}},
     "budget": {"env_steps": 1200},
 }
 GENERATIONS = 6

@@ -30,7 +30,7 @@ class SelectionConfig(Section):
         default=True, description="Whether the best agent always stays (tournament)."
     )
     min_gap: float = Field(
-        default=0.0,
+        default=1.0,
         ge=0,
         le=100,
         description="Standard errors of the paired difference by which a parent must lead.",

@@ -20,6 +20,8 @@ Floats = npt.NDArray[np.float64]
 class Explore(Protocol):
     """Chooses hyperparameters, and may learn from what they did."""
 
+    spaces: Spaces
+
     def observe(
         self,
         generation: int,

@@ -22,18 +22,21 @@ from scipy.spatial.distance import cdist
 from evorl.evolution.spaces import Spaces
 
 MEMORY = 200  # latest observations that are kept: a fit costs their number cubed
-ITERATIONS = 20  # of a fit
-CANDIDATES = 256  # drawn from the whole cube
-BEST = 8  # candidates that are then improved by small steps
-AROUND = 12  # steps from each of those and from the parent
-STEPS = (0.1, 0.03)  # of the unit cube, round by round
+ITERATIONS = 10  # of a fit
+CANDIDATES = 64  # for a child's hyperparameters
+ANEW = 0.25  # share of a candidate's values that are drawn anew; the rest move a little
+MOVE = 0.1  # standard deviation of that, of the unit cube
+BEST = 8  # candidates from which there are further, smaller moves
+AROUND = 12  # moves from each of them
+SMALL_MOVE = 0.03
+BOLDNESS = 0.5  # standard deviations that the upper confidence bound is above the mean
 
 # The kernel's parameters, as logarithms: most likely beforehand, spread, and bounds.
 # Fitness changes have mean 0 and variance 1; the cube has sides of 1.
 PRIOR = {
     "variance": (0.0, 1.0, -4.0, 3.0),
     "noise": (-3.0, 1.5, -9.0, 1.0),  # the least of it also keeps the Cholesky factor safe
-    "length": (-0.7, 0.7, -3.0, 2.0),  # of all hyperparameters, times sqrt(D)
+    "length": (-1.5, 0.7, -3.0, 2.0),  # of all hyperparameters, times sqrt(D)
     "length_before": (0.7, 1.0, -2.0, 4.0),
     "forgetting": (-3.0, 1.5, -9.0, 1.0),  # (1 - omega)^(|dt| / 2) = exp(-exp(forgetting) |dt|)
 }
@@ -158,8 +161,8 @@ class PB2:
             return
         changes = np.where(lived, after, 0) - np.where(lived, before, 0)
         changes[~lived] = changes[lived].min()
-        for agent in np.flatnonzero(known):
-            x = self._to_cube(hyperparameters[agent])
+        for agent in np.flatnonzero(known).tolist():
+            x = self._to_cube(hyperparameters[agent]).tolist()
             self._seen.append([float(generation), float(before[agent]), float(changes[agent]), *x])
         self.restore(self._seen[-MEMORY:])
 
@@ -176,7 +179,7 @@ class PB2:
         if self._model is None or generation != self._generation:
             self._model, self._generation = _Model(np.array(self._seen)), generation
         scores = partial(self._model.scores, generation, fitness)
-        x = self._climb(scores, self._to_cube(hyperparameters), random)
+        x = self._best(scores, self._to_cube(hyperparameters), random)
         self._model.expect(generation, fitness, x)
         values = zip(self.spaces.items(), x, strict=True)
         new = {name: space.from_unit(float(unit)) for (name, space), unit in values}
@@ -193,32 +196,43 @@ class PB2:
     @property
     def _enough(self) -> bool:
         generations = {row[0] for row in self._seen}
-        return len(self._seen) >= max(4, 2 * len(self.spaces)) and len(generations) > 1
+        enough = len(self._seen) >= max(4, 2 * len(self.spaces))
+        return enough and len(generations) > 1 and bool(self.spaces)
 
-    def _climb(
+    def _best(
         self, scores: Callable[[Floats], Floats], parent: Floats, random: np.random.Generator
     ) -> Floats:
-        """The best point found: random ones first, then small steps from the best and the parent."""
-        points = self._snap(random.random((CANDIDATES, len(parent))))
-        points = np.vstack([parent, points])
+        """The best of some candidates: the parent with a few values drawn anew and the rest moved.
+
+        The whole cube is not searched: far from all that was seen the bound is wide everywhere, and
+        the corners are farthest. With many hyperparameters and noise, children then went there.
+        """
+        shape = CANDIDATES, len(parent)
+        anew = random.random(shape) < max(ANEW, 1 / (2 * len(parent)))
+        moved = parent + random.normal(scale=MOVE, size=shape)
+        points = np.vstack([parent, np.where(anew, random.random(shape), moved)])
+        points = self._snap(np.clip(points, 0, 1))
         values = scores(points)
-        for step in STEPS:
-            best = np.argsort(-values, kind="stable")[:BEST]
-            centres = np.vstack([parent, points[best]])
-            noise = random.normal(scale=step, size=(AROUND, *centres.shape))
-            near = self._snap(np.clip(centres + noise, 0, 1).reshape(-1, len(parent)))
-            points, values = np.vstack([points, near]), np.append(values, scores(near))
-        return points[int(values.argmax())]
+        centres = points[np.argsort(-values, kind="stable")[:BEST]]
+        moves = random.normal(scale=SMALL_MOVE, size=(AROUND, *centres.shape))
+        near = self._snap(np.clip(centres + moves, 0, 1).reshape(-1, len(parent)))
+        points, values = np.vstack([points, near]), np.append(values, scores(near))
+        best: Floats = points[int(values.argmax())]
+        return best
 
     def _to_cube(self, hyperparameters: Mapping[str, float]) -> Floats:
-        return np.array([space.to_unit(hyperparameters[name]) for name, space in self.spaces.items()])
+        return np.array(
+            [space.to_unit(hyperparameters[name]) for name, space in self.spaces.items()]
+        )
 
     def _snap(self, x: Floats) -> Floats:
         """The nearest points whose values exist: whole numbers and choices have gaps."""
         x = x.copy()
         for column, space in enumerate(self.spaces.values()):
             if space.whole or space.values:
-                x[:, column] = [space.to_unit(space.from_unit(float(unit))) for unit in x[:, column]]
+                x[:, column] = [
+                    space.to_unit(space.from_unit(float(unit))) for unit in x[:, column]
+                ]
         return x
 
 
@@ -227,16 +241,15 @@ class _Model:
 
     def __init__(self, seen: Floats) -> None:
         time, before, changes, x = seen[:, 0], seen[:, 1], seen[:, 2], seen[:, 3:]
-        self._centre, self._scale = before.mean(), before.std() or 1.0
+        self._centre, self._scale = before.mean(), _spread(before)
         points = Points(time, (before - self._centre) / self._scale, x)
-        changes = (changes - changes.mean()) / (changes.std() or 1.0)
+        changes = (changes - changes.mean()) / _spread(changes)
         self.process = GaussianProcess(points, changes, fit(points, changes))
 
     def scores(self, generation: int, fitness: float, x: Floats) -> Floats:
         """Upper confidence bounds [C] of the change, in standard deviations."""
         mean, deviation = self.process.predict(self._points(generation, fitness, x))
-        bold = math.sqrt(0.2 + max(0.0, math.log(0.4 * max(generation, 1))))
-        return mean + bold * deviation
+        return mean + BOLDNESS * deviation
 
     def expect(self, generation: int, fitness: float, x: Floats) -> None:
         """A child will be seen there."""
@@ -245,3 +258,9 @@ class _Model:
     def _points(self, generation: int, fitness: float, x: Floats) -> Points:
         before = (fitness - self._centre) / self._scale
         return Points(np.full(len(x), float(generation)), np.full(len(x), before), x)
+
+
+def _spread(values: Floats) -> float:
+    """Their standard deviation, or 1 if they are equal but for rounding."""
+    spread = float(values.std())
+    return spread if spread > 1e-12 * float(np.abs(values).max()) else 1.0

@@ -2,8 +2,8 @@
 
 A selection is `parents [P]`: agent i stays exactly as it is if parents[i] == i, else its place goes
 to a child of agent parents[i]. So a survivor keeps its own place, and only further copies of it are
-children. Agents of equal fitness are ranked by index, the lowest first: as long as nobody has learnt
-anything, the same few places change and the rest keep their different weights.
+children. Agents of equal fitness are ranked by index, the lowest first: as long as nobody has
+learnt anything, the same few places change and the rest keep their different weights.
 
 Legend: P agents, L latest evaluations, E episodes of each.
 """
@@ -27,7 +27,7 @@ class Selection:
         self.config = config
 
     def __call__(self, returns: Floats, alive: Bools, random: np.random.Generator) -> Ints:
-        """Parents [P] by the returns [L, P, E] of the latest evaluations; ValueError if all died."""
+        """Parents [P] by the latest evaluations' returns [L, P, E]; ValueError if all are dead."""
         config = self.config
         fitness = mean_fitness(returns, alive)
         if config.kind == "tournament":

@@ -15,11 +15,14 @@ import torch
 from torch import Tensor
 
 from evorl.evolution.wires import (
+    DORMANT,
+    LIVELY,
     Axis,
     Wires,
     all_wires,
     dormant_units,
     fill,
+    learning_shares,
     put,
     resized,
     sum_of_squares,
@@ -48,16 +51,16 @@ def add_units(
     count: int,
     random: np.random.Generator,
 ) -> Changed:
-    """More units or channels: copies of living ones, with noise, that nothing listens to yet.
+    """More units or channels: copies of lively ones, with noise, that nothing listens to yet.
 
-    Copies are as alive as their donors. Under LayerNorm they have no noise, and are moved to keep
-    its mean and variance: see _same_statistics. Doubling a layer then changes nothing.
+    Under LayerNorm they have no noise, come from all units that are not dormant, and are moved to
+    keep its mean and variance: see _same_statistics. Doubling a layer then changes nothing.
     """
     new = torch.arange(wires.size, wires.size + count)
-    donors = _donors(state, wires, count, random)
+    normalised = architecture.layer_norm and wires.kind == "units"
+    donors = _donors(state, wires, count, DORMANT if normalised else LIVELY, random)
     index = torch.cat((torch.arange(wires.size), donors))
     axes = wires.incoming + wires.outgoing
-    normalised = architecture.layer_norm and wires.kind == "units"
     noise = {} if normalised else _noise(state.online, wires, donors, random)
 
     def grown(parameters: Parameters) -> Parameters:
@@ -136,7 +139,7 @@ def remove_layer(architecture: Architecture, state: AgentState) -> Changed:
     k = min(shut, key=lambda layer: shut[layer]) if shut else architecture.depth - 1
     before, width = architecture.hidden[k - 1], architecture.hidden[k]
     head = (Axis("head.weight", 1),)
-    beyond = torch.arange(width, before)
+    beyond = torch.arange(min(width, before), before)
     index = torch.cat((torch.arange(min(width, before)), torch.zeros_like(beyond)))
 
     def shrunk(parameters: Parameters, number: float) -> Parameters:
@@ -192,11 +195,12 @@ def _reset(
     return AgentState(online, target, fill(m, axes, units, 0), fill(v, axes, units, NEW), steps)
 
 
-def _donors(state: AgentState, wires: Wires, count: int, random: np.random.Generator) -> Tensor:
-    """Living units [count], each about as often as any other."""
-    living = np.flatnonzero(~dormant_units(state, wires).numpy())
-    if len(living) < 2:
-        living = np.arange(wires.size)
+def _donors(
+    state: AgentState, wires: Wires, count: int, least: float, random: np.random.Generator
+) -> Tensor:
+    """Units to copy [count]: those that learn so much at least, each about as often as any other."""
+    learning = (learning_shares(state, wires) >= least).all(0)
+    living = np.flatnonzero(learning.numpy()) if learning.sum() > 1 else np.arange(wires.size)
     rounds, rest = divmod(count, len(living))
     chosen = random.choice(living, rest, replace=False)
     return torch.from_numpy(np.concatenate((np.tile(living, rounds), chosen)))

@@ -16,10 +16,11 @@ from evorl.networks.layout import Parameters, Problem, shapes
 
 MEMORY = 1000  # updates that Adam's second moments remember, about
 
-# A unit learns nothing if its second moments are below such a share of its layer's mean, which is a
-# thousandth in gradients. A unit that falls silent gets there in 14,000 updates; a new one that
-# works is far above it after ten.
-DORMANT = 1e-6
+# Second moments of a unit, as a share of its layer's mean. Below the first it learns nothing: its
+# gradients are a thousandth of others'. One that falls silent gets there in 14,000 updates, and a
+# new one that works is far above after ten. Above the second it is lively: nearly all ReLU units
+# that are silent on a whole batch are below.
+DORMANT, LIVELY = 1e-6, 0.1
 
 
 class Axis(NamedTuple):
@@ -127,17 +128,26 @@ def by_unit(parameters: Parameters, axis: Axis, size: int) -> Tensor:
     return parameters[axis.segment].movedim(axis.axis, 0).reshape(size, -1)
 
 
-def dormant_units(state: AgentState, wires: Wires) -> Tensor:
-    """Which units [size] learn nothing, by Adam's second moments of what they read.
+def learning_shares(state: AgentState, wires: Wires) -> Tensor:
+    """How much each unit learns, [layers, size]: second moments relative to its layer's mean.
 
-    Under LayerNorm a dead unit's weights still have gradients, through the mean and the variance of
-    the others; its own scale and shift have none. Of a run, the first layer decides.
+    They are those of the weights it reads with. Under LayerNorm a dead unit's weights still have
+    gradients, through the mean and the variance of the others: there its scale and shift count.
     """
-    first = f"{'hidden' if wires.kind == 'units' else 'conv'}{wires.layers[0]}."
-    own = [axis for axis in wires.incoming if axis.segment.startswith(first)]
-    moments = torch.cat([by_unit(state.v, axis, wires.size) for axis in own[-2:]], 1)
-    learned = moments.abs().double().sum(1).cpu()  # marked ones are negative: see optimizer.py
-    return (learned < DORMANT * learned.mean()) & (state.steps >= MEMORY)
+    shares = []
+    each = len(wires.incoming) // len(wires.layers)
+    for k in range(len(wires.layers)):
+        own = wires.incoming[k * each : (k + 1) * each][-2:]
+        moments = torch.cat([by_unit(state.v, axis, wires.size) for axis in own], 1)
+        learned = moments.abs().double().sum(1).cpu()  # below zero for new ones: see optimizer.py
+        nothing = not learned.any()  # a newborn, or a gate that is shut
+        shares.append(torch.ones_like(learned) if nothing else learned / learned.mean())
+    return torch.stack(shares)
+
+
+def dormant_units(state: AgentState, wires: Wires) -> Tensor:
+    """Which units [size] learn nothing; of layers that are tied, the first one decides."""
+    return (learning_shares(state, wires)[0] < DORMANT) & (state.steps >= MEMORY)
 
 
 def _places(axis: Axis, units: Tensor, value: Tensor) -> Tensor:

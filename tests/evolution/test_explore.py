@@ -50,7 +50,9 @@ def test_a_child_is_within_the_spaces_and_the_rest_is_inherited(strategy, first,
 def test_perturb_grows_or_shrinks_each_with_equal_chance():
     parent = {"lr": 1e-3, "tau": 0.5}
     spaces = {name: SPACES[name] for name in parent}
-    children = [propose("perturb", parent, seed, spaces, grow=2, shrink=0.25) for seed in range(800)]
+    children = [
+        propose("perturb", parent, seed, spaces, grow=2, shrink=0.25) for seed in range(800)
+    ]
     assert {child["lr"] for child in children} == {2e-3, 0.25e-3}
     assert {child["tau"] for child in children} == {1.0, 0.125}
     table = np.zeros((2, 2))

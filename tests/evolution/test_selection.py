@@ -21,7 +21,9 @@ values = st.one_of(
     st.floats(-1e6, 1e6),
     st.just(DEAD),
 )
-populations = st.lists(values, min_size=1, max_size=12).filter(lambda f: max(f) > DEAD).map(np.array)
+populations = (
+    st.lists(values, min_size=1, max_size=12).filter(lambda f: max(f) > DEAD).map(np.array)
+)
 seeds = st.integers(0, 2**32 - 1)
 rules = st.one_of(
     st.tuples(st.just(tournament), st.tuples(st.integers(1, 5), st.booleans())),

@@ -1,0 +1,120 @@
+"""Random networks with a past, and what they compute."""
+
+import copy
+
+import numpy as np
+import torch
+from reference import genome, random_samples
+
+from evorl.algorithms.dqn import DQN
+from evorl.genome import ACTIVATIONS, Architecture
+from evorl.group import AgentState
+from evorl.networks.export import to_module
+from evorl.networks.initial import fresh_parameters
+from evorl.networks.layout import Problem, shapes
+from evorl.population import Population
+
+VECTOR = Problem(inputs=6, actions=3)
+IMAGE = Problem(inputs=0, actions=3, image=(2, 9, 8))
+PARTS = ("online", "target", "m", "v")
+
+
+def random_architecture(random, problem=VECTOR, **fixed):
+    """Depths 1 to 4, some layers gated; small convolutions if the problem is an image."""
+    hidden, gated = [int(random.integers(3, 40))], [False]
+    for _ in range(int(random.integers(0, 4))):
+        gated.append(bool(random.random() < 0.4))
+        hidden.append(hidden[-1] if gated[-1] else int(random.integers(3, 40)))
+    values = {
+        "hidden": tuple(hidden),
+        "gated": tuple(gated),
+        "activation": str(random.choice(ACTIVATIONS)),
+        "layer_norm": bool(random.random() < 0.5),
+        "dueling": bool(random.random() < 0.5),
+    }
+    if problem.image is not None:
+        count = int(random.integers(1, 3))
+        values["channels"] = tuple(int(c) for c in random.integers(2, 9, count))
+        values["kernels"] = tuple(int(k) for k in random.integers(2, 4, count))
+        values["strides"] = (2, 1)[:count]
+    return Architecture(**values | fixed)
+
+
+def random_state(random, architecture, problem=VECTOR, dtype=torch.float32, steps=5000):
+    """Weights of a newborn, its gates opened; another target network, and moments."""
+    own = fresh_parameters(problem, genome(0, architecture), int(random.integers(1000)))
+    online, target, m, v = ({} for _ in PARTS)
+    for name, value in own.items():
+        noise, m[name], v[name] = (
+            torch.from_numpy(random.standard_normal(value.shape)).to(dtype) for _ in range(3)
+        )
+        moved = value.to(dtype) + (0.3 * noise if name.endswith("gate") else 0.01 * noise)
+        online[name], target[name] = moved, moved + 0.02 * m[name]
+        m[name], v[name] = 1e-3 * m[name], 1e-6 * v[name].square()
+    return AgentState(online, target, m, v, steps)
+
+
+def random_obs(random, problem=VECTOR, count=64, dtype=torch.float32):
+    shape = problem.image or (problem.inputs,)
+    return torch.from_numpy(random.standard_normal((count, *shape))).to(dtype)
+
+
+@torch.no_grad()
+def module_values(problem, architecture, parameters, obs):
+    """Q values [B, A] of an exported module."""
+    return to_module(problem, architecture, parameters)(obs)
+
+
+def live_values(problem, architecture, state, obs):
+    """Q values [B, A] of a live population."""
+    population = Population([genome(0, architecture)], problem, DQN(), dtype=obs.dtype)
+    population.rebuild(population.genomes, [state])
+    population.check([state])
+    return population.groups[0].values(obs[None])[0].T
+
+
+def change(before, after):
+    """The largest difference, relative to the largest value."""
+    return float((after - before).abs().max() / before.abs().max())
+
+
+def assert_fits(problem, architecture, state):
+    expected = shapes(problem, architecture)
+    for part in PARTS:
+        found = getattr(state, part)
+        assert {name: tuple(value.shape) for name, value in found.items()} == expected, part
+    assert all(type(size) is int for size in architecture.hidden + architecture.channels)
+
+
+def assert_same_state(left, right):
+    assert left.steps == right.steps
+    for part in PARTS:
+        mine, yours = getattr(left, part), getattr(right, part)
+        assert mine.keys() == yours.keys()
+        for name, value in mine.items():
+            assert value.dtype == yours[name].dtype
+            assert torch.equal(value, yours[name]), (part, name)
+
+
+def copied(state):
+    return copy.deepcopy(state)
+
+
+def learn(population, random, updates):
+    """So many updates of every agent on random data; the samples used."""
+    plans = population.plans(np.full(population.size, updates))
+    samples = random_samples(plans, population.problem, random, dtype=population.dtype)
+    population.learn(samples, plans)
+    return samples, plans
+
+
+def trained(architectures, updates, *, dtype=torch.float32, seed=0, **changed):
+    """A population of these after some updates."""
+    genomes = [genome(i, a, **changed) for i, a in enumerate(architectures)]
+    population = Population(genomes, VECTOR, DQN(), dtype=dtype)
+    random = np.random.default_rng(seed)
+    while updates > 0:
+        learn(population, random, min(updates, 100))
+        updates -= 100
+    assert population.alive.all()
+    return population

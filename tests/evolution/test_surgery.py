@@ -1,0 +1,665 @@
+"""What is added keeps the function and learns at once; what stays keeps its bits."""
+
+import functools
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from reference import LoneNetwork, fold_one, genome, places
+from torch import nn
+
+from evolution.networks import (
+    IMAGE,
+    PARTS,
+    VECTOR,
+    assert_fits,
+    assert_same_state,
+    change,
+    copied,
+    learn,
+    live_values,
+    module_values,
+    random_architecture,
+    random_obs,
+    random_state,
+    trained,
+)
+from evorl.algorithms.dqn import DQN
+from evorl.compiled import has_compiler
+from evorl.evolution import surgery
+from evorl.evolution.surgery import (
+    add_layer,
+    add_units,
+    remove_layer,
+    remove_units,
+    reset_dormant,
+)
+from evorl.evolution.wires import all_wires, channel_wires, dormant_units, hidden_wires
+from evorl.genome import ACTIVATIONS, Architecture
+from evorl.population import Population
+
+torch.set_num_threads(1)
+
+LR = 1e-3
+
+
+def growths(problem, architecture, state, random, units=True):
+    """Every way in which this network can grow, as (name, Changed)."""
+    for k in range(architecture.depth):
+        yield f"layer after {k}", add_layer(architecture, state, k, random)
+    for wires in all_wires(problem, architecture) if units else ():
+        count = int(random.integers(1, 2 * wires.size))
+        yield f"{count} {wires.kind}", add_units(architecture, state, wires, count, random)
+
+
+def assert_same_function(problem, architecture, state, changed, obs, tolerance=1e-5):
+    for part in ("online", "target"):
+        own, grown = getattr(state, part), getattr(changed.state, part)
+        before = module_values(problem, architecture, own, obs)
+        after = module_values(problem, changed.architecture, grown, obs)
+        assert change(before, after) < tolerance
+        live = changed.state._replace(online=grown)
+        after = live_values(problem, changed.architecture, live, obs)
+        assert change(before, after) < tolerance
+
+
+# growing keeps the function
+
+
+@pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_growing_keeps_the_function(activation, problem):
+    random = np.random.default_rng(0)
+    for _ in range(8):
+        architecture = random_architecture(random, problem, activation=activation, layer_norm=False)
+        state = random_state(random, architecture, problem)
+        obs = random_obs(random, problem)
+        for _, changed in growths(problem, architecture, state, random):
+            assert_fits(problem, changed.architecture, changed.state)
+            assert_same_function(problem, architecture, state, changed, obs)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_new_layer_keeps_the_function_under_layer_norm(activation):
+    random = np.random.default_rng(1)
+    for _ in range(8):
+        architecture = random_architecture(random, activation=activation, layer_norm=True)
+        state = random_state(random, architecture)
+        obs = random_obs(random)
+        for _, changed in growths(VECTOR, architecture, state, random, units=False):
+            assert_fits(VECTOR, changed.architecture, changed.state)
+            assert_same_function(VECTOR, architecture, state, changed, obs)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_new_channels_keep_the_function_under_layer_norm(activation):
+    """Convolutions have no norm of their own."""
+    random = np.random.default_rng(2)
+    for _ in range(4):
+        architecture = random_architecture(random, IMAGE, activation=activation, layer_norm=True)
+        state = random_state(random, architecture, IMAGE)
+        obs = random_obs(random, IMAGE)
+        for k in range(len(architecture.channels)):
+            wires = channel_wires(IMAGE, architecture, k)
+            changed = add_units(architecture, state, wires, 3, random)
+            assert_same_function(IMAGE, architecture, state, changed, obs)
+
+
+@pytest.mark.parametrize("updates", [0, 300])
+def test_new_units_change_little_under_layer_norm(updates):
+    """Measured over the 120 growths below: 0.015 newborn and 0.02 trained; copies alone 0.04."""
+    shapes = [((64,), ()), ((64, 64), ()), ((32,) * 3, (False, True, False)), ((128, 64), ())]
+    architectures = [
+        Architecture(hidden, activation, True, gated=gated)
+        for activation in ("relu", "tanh", "gelu")
+        for hidden, gated in shapes
+    ]
+    population = trained(architectures, updates, batch_size=32)
+    random = np.random.default_rng(3)
+    obs = random_obs(random, count=256)
+    found = []
+    for i, architecture in enumerate(architectures):
+        state = population.state(i)
+        before = module_values(VECTOR, architecture, state.online, obs)
+        for k, count in itertools.product(range(architecture.depth), (16, 32)):
+            wires = hidden_wires(architecture, k)
+            for _ in range(2):
+                changed = add_units(architecture, state, wires, count, random)
+                after = module_values(VECTOR, changed.architecture, changed.state.online, obs)
+                found.append(float((after - before).abs().mean() / before.abs().mean()))
+    print(f"{updates} updates: mean {np.mean(found):.4f}, largest {max(found):.4f}, {len(found)}")
+    assert np.mean(found) < 0.03
+    assert np.quantile(found, 0.95) < 0.1
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_doubling_a_layer_keeps_the_function_under_layer_norm(activation):
+    random = np.random.default_rng(4)
+    for _ in range(4):
+        architecture = random_architecture(random, activation=activation, layer_norm=True)
+        state = random_state(random, architecture, steps=0)
+        state = state._replace(v={name: 0 * v for name, v in state.v.items()})  # all may be copied
+        obs = random_obs(random)
+        for k in range(architecture.depth):
+            wires = hidden_wires(architecture, k)
+            changed = add_units(architecture, state, wires, wires.size, random)
+            assert_same_function(VECTOR, architecture, state, changed, obs)
+
+
+def test_few_new_units_under_layer_norm_stay_finite():
+    random = np.random.default_rng(5)
+    for hidden, count in itertools.product((1, 2, 3), (1, 2, 5)):
+        architecture = Architecture((hidden,), layer_norm=True)
+        state = random_state(random, architecture)
+        changed = add_units(architecture, state, hidden_wires(architecture, 0), count, random)
+        assert all(value.isfinite().all() for value in changed.state.online.values())
+
+
+# what stays keeps its bits, and what leaves is chosen
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
+def test_removing_what_was_added_gives_the_same_bits(problem, dtype):
+    """New units are heard by nobody and new gates are shut: they are the first to go."""
+    random = np.random.default_rng(6)
+    for _ in range(12):
+        architecture = random_architecture(random, problem)
+        state = random_state(random, architecture, problem, dtype)
+        for wires in all_wires(problem, architecture):
+            count = int(random.integers(1, 30))
+            changed = add_units(architecture, state, wires, count, random)
+            grown = wires._replace(size=wires.size + count)
+            again = remove_units(changed.architecture, changed.state, grown, count)
+            assert again.architecture == architecture
+            assert_same_state(again.state, state)
+        for k in range(architecture.depth):
+            again = remove_layer(*add_layer(architecture, state, k, random))
+            assert again.architecture == architecture
+            assert_same_state(again.state, state)
+
+
+@pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
+def test_changes_fit_their_architecture_and_leave_their_inputs_alone(problem):
+    random = np.random.default_rng(7)
+    for _ in range(12):
+        architecture = random_architecture(random, problem)
+        state = random_state(random, architecture, problem)
+        before = copied(state)
+        found = [changed for _, changed in growths(problem, architecture, state, random)]
+        for wires in all_wires(problem, architecture):
+            if wires.size > 1:
+                found.append(remove_units(architecture, state, wires, 1))
+        if architecture.depth > 1:
+            found.append(remove_layer(architecture, state))
+        for changed in found:
+            assert_fits(problem, changed.architecture, changed.state)
+            assert changed.state.steps == state.steps
+            live_values(problem, *changed, random_obs(random, problem))
+        reset_dormant(problem, architecture, state, random)
+        assert_same_state(state, before)
+
+
+def test_a_run_of_gated_layers_widens_together():
+    architecture = Architecture((8, 8, 8, 5), gated=(False, True, True, False))
+    state = random_state(np.random.default_rng(0), architecture)
+    for k in range(3):
+        wires = hidden_wires(architecture, k)
+        changed = add_units(architecture, state, wires, 3, np.random.default_rng(0))
+        assert changed.architecture.hidden == (11, 11, 11, 5)
+        smaller = remove_units(architecture, state, wires, 3)
+        assert smaller.architecture.hidden == (5, 5, 5, 5)
+
+
+def test_the_units_that_are_heard_least_are_removed():
+    architecture = Architecture((6, 4))
+    state = random_state(np.random.default_rng(0), architecture)
+    for unit, factor in ((1, 0.01), (4, 0.0), (5, 0.02)):
+        state.online["hidden1.weight"][unit] *= factor
+    changed = remove_units(architecture, state, hidden_wires(architecture, 0), 3)
+    assert changed.architecture.hidden == (3, 4)
+    kept = [0, 2, 3]
+    for part in PARTS:
+        old, new = getattr(state, part), getattr(changed.state, part)
+        assert torch.equal(new["hidden0.weight"], old["hidden0.weight"][:, kept])
+        assert torch.equal(new["hidden0.bias"], old["hidden0.bias"][kept])
+        assert torch.equal(new["hidden1.weight"], old["hidden1.weight"][kept])
+
+
+def test_the_gated_layer_that_is_most_nearly_shut_is_removed():
+    architecture = Architecture((6, 6, 6, 3), gated=(False, True, True, False))
+    state = random_state(np.random.default_rng(0), architecture)
+    state.online["hidden1.gate"].fill_(-0.5)
+    state.online["hidden2.gate"].fill_(0.4)
+    changed = remove_layer(architecture, state)
+    assert changed.architecture == Architecture((6, 6, 3), gated=(False, True, False))
+    assert torch.equal(changed.state.v["hidden1.gate"], state.v["hidden1.gate"])
+    assert torch.equal(changed.state.m["hidden2.weight"], state.m["hidden3.weight"])
+
+
+@pytest.mark.parametrize("hidden", [(7, 4), (4, 7), (5, 5)])
+def test_without_gated_layers_the_last_one_is_removed(hidden):
+    architecture = Architecture(hidden, dueling=True)
+    state = random_state(np.random.default_rng(0), architecture)
+    changed = remove_layer(architecture, state)
+    assert changed.architecture == Architecture(hidden[:1], dueling=True)
+    both = min(hidden)
+    for part, rest in zip(PARTS, (0, 0, 0, surgery.NEW), strict=True):
+        old, new = getattr(state, part)["head.weight"], getattr(changed.state, part)["head.weight"]
+        assert torch.equal(new[:, :both], old[:, :both])
+        assert (new[:, both:] == rest).all()
+
+
+# new units
+
+
+def test_donors_are_lively_and_chosen_evenly():
+    architecture = Architecture((10,))
+    state = random_state(np.random.default_rng(0), architecture)
+    dead = [2, 7]
+    for name in ("hidden0.weight", "hidden0.bias"):
+        state.v[name].fill_(1e-6)[..., dead] = 1e-9
+    wires = hidden_wires(architecture, 0)
+    for count in (3, 8, 21):
+        found = surgery._donors(state, wires, count, 0.1, np.random.default_rng(1))
+        donors = found.bincount(minlength=10)
+        assert donors.sum() == count
+        assert donors[dead].sum() == 0
+        alive = donors[[i for i in range(10) if i not in dead]]
+        assert alive.max() - alive.min() <= 1
+
+
+def test_new_units_are_their_donors_with_noise_in_both_networks():
+    random = np.random.default_rng(0)
+    architecture = Architecture((40, 5))
+    state = random_state(random, architecture)
+    changed = add_units(architecture, state, hidden_wires(architecture, 0), 40, random).state
+    for part in ("online", "target"):
+        old, new = (getattr(s, part)["hidden0.weight"] for s in (state, changed))
+        assert torch.equal(new[:, :40], old)
+        noise = (new[:, 40:] - old).square().mean() / old.square().mean()
+        assert 0.25 < noise.sqrt() < 0.35
+        bias = getattr(changed, part)["hidden0.bias"]
+        assert torch.equal(bias[40:], bias[:40])
+        assert not getattr(changed, part)["hidden1.weight"][40:].any()
+    both = [
+        getattr(changed, part)["hidden0.weight"][:, 40:] - getattr(state, part)["hidden0.weight"]
+        for part in ("online", "target")
+    ]
+    torch.testing.assert_close(*both, rtol=0, atol=1e-6)
+
+
+def test_a_new_layer_reads_its_inputs_from_zero_mean_weights():
+    random = np.random.default_rng(0)
+    architecture = Architecture((50,), layer_norm=True)
+    state = random_state(random, architecture)
+    changed = add_layer(architecture, state, 0, random)
+    assert changed.architecture.gated == (False, True)
+    for part in ("online", "target"):
+        new = getattr(changed.state, part)
+        weight = new["hidden1.weight"]
+        assert weight.mean(0).abs().max() < 1e-6
+        assert 0.9 < weight.std() / np.sqrt(2 / 50) < 1.1
+        assert torch.equal(weight, changed.state.online["hidden1.weight"])
+        assert not new["hidden1.gate"].any()
+        assert (new["hidden1.scale"] == 1).all()
+    assert (changed.state.v["hidden1.weight"] == surgery.NEW).all()
+
+
+# learning goes on
+
+
+@functools.cache
+def experienced():
+    """Agents of every activation, with and without LayerNorm and dueling, that learned for long."""
+    kinds = itertools.product(ACTIVATIONS, (False, True), (False, True))
+    architectures = [
+        Architecture((32, 24, 24), activation, norm, dueling, gated=(False, False, True))
+        for activation, norm, dueling in kinds
+    ]
+    population = trained(architectures, 300, batch_size=128, lr=LR)
+    states = []
+    for i in range(len(architectures)):
+        state = population.state(i)
+        v = {name: value / (1 - 0.999**300) for name, value in state.v.items()}
+        states.append(state._replace(v=v, steps=10_000))  # nothing left of the bias correction
+    return architectures, states
+
+
+def grown_agents(what):
+    random = np.random.default_rng(8)
+    changed = []
+    for i, (architecture, state) in enumerate(zip(*experienced(), strict=True)):
+        k = i % architecture.depth
+        if what == "layer":
+            changed.append(add_layer(architecture, state, k, random))
+        else:
+            wires = hidden_wires(architecture, k)
+            changed.append(add_units(architecture, state, wires, 16, random))
+    return changed
+
+
+def rebuilt(changed, forget=False, dtype=torch.float32, **options):
+    """A population of these; with `forget`, new weights have plain zero moments."""
+    states = [state for _, state in changed]
+    if forget:
+        states = [
+            state._replace(v={name: v.clamp(min=0) for name, v in state.v.items()})
+            for state in states
+        ]
+    genomes = [
+        genome(i, architecture, batch_size=128, lr=LR)
+        for i, (architecture, _) in enumerate(changed)
+    ]
+    population = Population(genomes, VECTOR, DQN(), dtype=dtype, **options)
+    population.rebuild(genomes, states)
+    population.check(states)
+    return population
+
+
+def new_weights(changed):
+    return [{name: v < 0 for name, v in state.v.items()} for _, state in changed]
+
+
+def moves(before, after, new):
+    """How far new weights went, in learning rates."""
+    parts = [(after[name] - before[name])[new[name]].abs() / LR for name in new]
+    return torch.cat(parts)
+
+
+def can_learn(architecture, parameters, obs):
+    """Which weights have any gradient on these observations, by segment."""
+    network = LoneNetwork(VECTOR, architecture, torch.float32)
+    network.load(parameters)
+    upstream = torch.from_numpy(np.random.default_rng(0).normal(size=(len(obs), 3))).float()
+    (network(obs) * upstream).sum().backward()
+    return network.read(lambda p: p.grad != 0)
+
+
+@pytest.mark.parametrize("what", ["units", "layer"])
+def test_new_weights_learn_at_once_and_never_jump(what):
+    changed = grown_agents(what)
+    new = new_weights(changed)
+    population = rebuilt(changed)
+    start = [population.state(i).online for i in range(population.size)]
+    random = np.random.default_rng(9)
+    learn(population, random, 1)
+    middle = [population.state(i).online for i in range(population.size)]
+    samples, plans = learn(population, random, 1)
+    seen = {agent: samples.obs[where] for agent, _, where in places(plans)}
+    for i, (architecture, _) in enumerate(changed):
+        after = population.state(i).online
+        for old, now in ((start[i], middle[i]), (middle[i], after)):
+            assert moves(old, now, new[i]).max() < 1.01
+        free = can_learn(architecture, middle[i], seen[i])
+        for name, fresh in new[i].items():
+            moved = (after[name] != start[i][name]) & fresh
+            assert moved[fresh & free[name]].all(), (i, name)
+            if architecture.activation != "relu":  # under ReLU, a silent unit has no gradient
+                assert moved[fresh].all(), (i, name)
+    for _ in range(60):  # and later, as the gradients of new weights grow
+        before = [population.state(i).online for i in range(population.size)]
+        learn(population, random, 1)
+        for i in range(population.size):
+            assert moves(before[i], population.state(i).online, new[i]).max() < 1.01
+
+
+@pytest.mark.parametrize("what", ["units", "layer"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_new_relu_units_are_active(what, layer_norm):
+    """On a batch of 128. Of the units that were there, 92 % are."""
+    random = np.random.default_rng(9)
+    active, before = [], []
+    agents = [
+        (architecture, state)
+        for architecture, state in zip(*experienced(), strict=True)
+        if architecture.activation == "relu" and architecture.layer_norm == layer_norm
+    ]
+    for (architecture, state), k, _ in itertools.product(agents, range(3), range(5)):
+        if what == "layer":
+            changed = add_layer(architecture, state, k, random)
+        else:
+            changed = add_units(architecture, state, hidden_wires(architecture, k), 16, random)
+        heard = {
+            name: torch.where(value == 0, 1e-2, value)
+            for name, value in changed.state.online.items()
+        }
+        free = can_learn(changed.architecture, heard, random_obs(random, count=128))
+        for name, v in changed.state.v.items():
+            if name.endswith("shift" if layer_norm else "bias"):
+                active.append(free[name][v < 0])
+                before.append(free[name][v >= 0])
+    new, old = (float(torch.cat(found).float().mean()) for found in (active, before))
+    print(f"{what}, LayerNorm {layer_norm}: {new:.3f} of the new and {old:.3f} of the old")
+    # under LayerNorm new units must have the statistics of all, silent ones included
+    assert new > (old - 0.02 if layer_norm and what == "units" else 0.95)
+
+
+@pytest.mark.parametrize("what", ["units", "layer"])
+def test_without_a_mark_new_weights_would_jump(what):
+    changed = grown_agents(what)
+    new = new_weights(changed)
+    population = rebuilt(changed, forget=True)
+    random, largest = np.random.default_rng(9), np.zeros(len(changed))
+    for _ in range(2):
+        before = [population.state(i).online for i in range(population.size)]
+        learn(population, random, 1)
+        for i in range(population.size):
+            jump = float(moves(before[i], population.state(i).online, new[i]).max())
+            largest[i] = max(largest[i], jump)
+    assert (largest > 2).all()
+
+
+def test_old_weights_keep_their_moments():
+    for architecture, state in grown_agents("units")[:4]:
+        for name, v in state.v.items():
+            new = v < 0
+            assert not state.m[name][new].any()
+            assert (v[new] == surgery.NEW).all()
+            assert (v[~new] > 0).any() or new.all()
+        assert_fits(VECTOR, architecture, state)
+
+
+class OwnAdam:
+    """Plain modules and autograd, and Adam by its definition with the rule for new weights."""
+
+    def __init__(self, hp, architecture, state):
+        self.hp, self.steps = hp, state.steps
+        self.online, self.target = (LoneNetwork(VECTOR, architecture) for _ in range(2))
+        self.online.load(state.online)
+        self.target.load(state.target)
+        self.m = {name: value.clone() for name, value in state.m.items()}
+        self.v = {name: value.abs() for name, value in state.v.items()}
+        self.new = {name: value < 0 for name, value in state.v.items()}
+
+    def learn(self, obs, action, rewards, next_obs, bootstrap, importance):
+        with torch.no_grad():
+            best = self.online(next_obs).argmax(1, keepdim=True)
+            future = self.target(next_obs).gather(1, best).squeeze(1)
+            windows = zip(rewards.tolist(), bootstrap.tolist(), strict=True)
+            folded = [fold_one(*window, self.hp["gamma"]) for window in windows]
+            reward, discount = torch.tensor(folded, dtype=obs.dtype).T
+        value = self.online(obs).gather(1, action[:, None]).squeeze(1)
+        goal = reward + discount * future
+        loss = (importance * nn.functional.smooth_l1_loss(value, goal, reduction="none")).mean()
+        self.online.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.online.parameters(), self.hp["max_grad_norm"])
+        self.steps += 1
+        with torch.no_grad():
+            gradients = self.online.read(lambda p: p.grad)
+            values = self.online.read(lambda p: p.detach().clone())
+            for name, gradient in gradients.items():
+                values[name] = values[name] - self._step(name, gradient)
+            self.online.load(values)
+            for slow, fast in zip(self.target.parameters(), self.online.parameters(), strict=True):
+                slow.copy_((1 - self.hp["tau"]) * slow + self.hp["tau"] * fast)
+
+    def _step(self, name, gradient):
+        self.m[name] = 0.9 * self.m[name] + 0.1 * gradient
+        self.v[name] = 0.999 * self.v[name] + 0.001 * gradient**2
+        least = torch.where(self.new[name], self.m[name] ** 2, 0)
+        self.v[name] = torch.maximum(self.v[name], least)
+        first = self.m[name] / (1 - 0.9**self.steps)
+        second = self.v[name] / (1 - 0.999**self.steps)
+        return self.hp["lr"] * first / (second.sqrt() + 1e-8)
+
+
+def test_grown_agents_equal_plain_pytorch():
+    architectures = [
+        Architecture((12, 9), "relu", dueling=True),
+        Architecture((12, 9), "relu", dueling=True),
+        Architecture((10, 10), "tanh", True, gated=(False, True)),
+        Architecture((14,), "gelu", True),
+        Architecture((8, 8, 6), "silu", gated=(False, True, False)),
+    ]
+    population = trained(architectures, 60, dtype=torch.float64, max_grad_norm=0.5)
+    random = np.random.default_rng(10)
+    states = [population.state(i) for i in range(5)]
+    changed = [
+        add_units(architectures[0], states[0], hidden_wires(architectures[0], 1), 9, random),
+        add_layer(architectures[1], states[1], 0, random),
+        add_units(architectures[2], states[2], hidden_wires(architectures[2], 1), 3, random),
+        add_layer(architectures[3], states[3], 0, random),
+        add_units(architectures[4], states[4], hidden_wires(architectures[4], 0), 5, random),
+    ]
+    population = rebuilt(changed, dtype=torch.float64)
+    alone = [
+        OwnAdam(population.genomes[i].hyperparameters, *changed[i]) for i in range(population.size)
+    ]
+    obs = random_obs(random, dtype=torch.float64)
+    for i, (architecture, state) in enumerate(changed):
+        exported = module_values(VECTOR, architecture, state.online, obs)
+        torch.testing.assert_close(alone[i].online(obs), exported, rtol=0, atol=1e-12)
+    for _ in range(4):
+        samples, plans = learn(population, random, 10)
+        for agent, _, where in places(plans):
+            obs, action, rewards, next_obs, bootstrap, weight, _ = (f[where] for f in samples)
+            alone[agent].learn(obs, action, rewards, next_obs, bootstrap, weight * len(where))
+    for i, agent in enumerate(alone):
+        state = population.state(i)
+        assert any(new.any() for new in agent.new.values())
+        expected = agent.online.read(), agent.target.read(), agent.m, agent.v
+        for part, values in zip(PARTS, expected, strict=True):
+            for name, value in getattr(state, part).items():
+                if part == "v":
+                    assert torch.equal(value < 0, agent.new[name])
+                    value = value.abs()
+                torch.testing.assert_close(value, values[name], rtol=0, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_compiler(), reason="torch.compile needs g++")
+def test_compiled_updates_of_new_weights_equal_eager_ones():
+    architecture = Architecture((12, 9), "tanh", True)
+    state = trained([architecture], 60, dtype=torch.float64).state(0)
+    random = np.random.default_rng(11)
+    changed = [
+        add_layer(architecture, state, 0, random),
+        add_units(architecture, state, hidden_wires(architecture, 0), 4, random),
+    ]
+    eager, compiled = (rebuilt(changed, dtype=torch.float64, compiled=c) for c in (False, True))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="torch.compile failed")
+        for population in (eager, compiled):
+            learn(population, np.random.default_rng(12), 10)
+    for i in range(2):
+        for part in PARTS:
+            for name, value in getattr(compiled.state(i), part).items():
+                other = getattr(eager.state(i), part)[name]
+                torch.testing.assert_close(value, other, rtol=0, atol=1e-9)
+                assert part != "v" or torch.equal(value < 0, other < 0)
+
+
+# dormant units
+
+
+def with_dead(architecture, units, layer="hidden0", problem=VECTOR):
+    """A state in which these units of a layer are dead: they output nothing and learn nothing."""
+    state = random_state(np.random.default_rng(0), architecture, problem)
+    for part in ("online", "target"):
+        own = getattr(state, part)
+        own[f"{layer}.shift" if architecture.layer_norm else f"{layer}.bias"][units] = -100
+    for name in ("weight", "bias", "scale", "shift"):
+        if f"{layer}.{name}" in state.v:
+            v = state.v[f"{layer}.{name}"]
+            axis = 1 if v.dim() == 2 else 0
+            dead = (name != "weight" and name != "bias") or not architecture.layer_norm
+            v.index_fill_(axis, torch.tensor(units), 0.0 if dead else 1e-6)
+    return state
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("dueling", [False, True])
+def test_dormant_units_begin_again_and_the_function_stays(layer_norm, dueling):
+    architecture = Architecture((12, 10), "relu", layer_norm, dueling)
+    units = [1, 5, 6]
+    state = with_dead(architecture, units)
+    wires = hidden_wires(architecture, 0)
+    assert dormant_units(state, wires).nonzero().view(-1).tolist() == units
+    found = reset_dormant(VECTOR, architecture, state, np.random.default_rng(0))
+    others = [i for i in range(12) if i not in units]
+    for part in PARTS:
+        old, new = getattr(state, part), getattr(found, part)
+        assert torch.equal(new["hidden0.weight"][:, others], old["hidden0.weight"][:, others])
+        assert torch.equal(new["hidden1.weight"][others], old["hidden1.weight"][others])
+        assert torch.equal(new["hidden1.bias"], old["hidden1.bias"])
+    for part in ("online", "target"):
+        new = getattr(found, part)
+        assert new["hidden0.weight"][:, units].abs().max() <= 1 / np.sqrt(6)
+        assert (
+            new["hidden0.weight"][:, units] != getattr(state, part)["hidden0.weight"][:, units]
+        ).all()
+        assert not new["hidden1.weight"][units].any()
+    assert (found.v["hidden0.weight"][:, units] == surgery.NEW).all()
+    assert (found.v["hidden1.weight"][units] == surgery.NEW).all()
+    assert not found.m["hidden1.weight"][units].any()
+    if not layer_norm:
+        obs = random_obs(np.random.default_rng(0))
+        before, after = (module_values(VECTOR, architecture, s.online, obs) for s in (state, found))
+        assert change(before, after) < 1e-6
+
+
+def test_dormant_channels_begin_again():
+    architecture = Architecture((8,), channels=(4, 5), kernels=(3, 2), strides=(1, 2))
+    state = random_state(np.random.default_rng(0), architecture, IMAGE)
+    state.v["conv1.weight"][3] = 0
+    state.v["conv1.bias"][3] = 0
+    found = reset_dormant(IMAGE, architecture, state, np.random.default_rng(0))
+    each = found.online["hidden0.weight"].shape[0] // 5
+    silent = (found.online["hidden0.weight"] == 0).all(1)
+    assert silent.nonzero().view(-1).tolist() == list(range(3 * each, 4 * each))
+    assert (found.v["conv1.weight"][3] == surgery.NEW).all()
+    assert_fits(IMAGE, architecture, found)
+
+
+def test_young_agents_have_no_dormant_units():
+    architecture = Architecture((12, 10))
+    state = with_dead(architecture, [1])._replace(steps=999)
+    assert not dormant_units(state, hidden_wires(architecture, 0)).any()
+    assert reset_dormant(VECTOR, architecture, state, np.random.default_rng(0)) is state
+
+
+def test_units_shared_with_a_gated_layer_are_not_reset():
+    architecture = Architecture((12, 12), gated=(False, True))
+    state = with_dead(architecture, [1])
+    assert dormant_units(state, hidden_wires(architecture, 0)).any()
+    assert reset_dormant(VECTOR, architecture, state, np.random.default_rng(0)) is state
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_unit_that_dies_is_found_after_training(layer_norm):
+    """Dead from birth; the others learn, and none of them is taken for dead."""
+    architecture = Architecture((16, 16), layer_norm=layer_norm)
+    population = Population([genome(0, architecture)], VECTOR, DQN())
+    state = population.state(0)
+    state.online["hidden0.shift" if layer_norm else "hidden0.bias"][4] = -100
+    population.rebuild(population.genomes, [state])
+    random = np.random.default_rng(0)
+    for _ in range(10):
+        learn(population, random, 100)
+    found = [dormant_units(population.state(0), hidden_wires(architecture, k)) for k in range(2)]
+    assert found[0].nonzero().view(-1).tolist() == [4]
+    assert not found[1].any()
