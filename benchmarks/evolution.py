@@ -34,9 +34,10 @@ CONFIG: dict[str, Any] = {
     "algorithm": {
         # poor, but within the spaces: what `none` trains with
         "lr": 3e-4,
-        "gamma": 0.95,
+        "gamma": 0.97,
         "tau": 2e-3,
         "batch_size": 16,
+        "learn_step": 10,
         "updates": 2,
         "n_step": 3,
         "learning_starts": 500,
@@ -44,15 +45,16 @@ CONFIG: dict[str, Any] = {
     },
     "replay": {"capacity": 200_000},
     "population": {"size": 8},
-    "evaluation": {"every": 500, "episodes": 3, "max_steps": 500},
+    "evaluation": {"every": 500, "episodes": 4, "max_steps": 500},
     "evolution": {
         "spaces": {
             "lr": {"kind": "log", "low": 3e-4, "high": 3e-3},
-            "gamma": {"kind": "reverse_log", "low": 0.95, "high": 0.995},
+            "gamma": {"kind": "reverse_log", "low": 0.97, "high": 0.997},
             "tau": {"kind": "log", "low": 2e-3, "high": 2e-2},
             "batch_size": {"kind": "power_of_two", "low": 16, "high": 64},
+            "learn_step": {"kind": "integer", "low": 1, "high": 10},
         },
-        "selection": {"eval_loop": 3},
+        "selection": {"eval_loop": 2},
     },
     "budget": {"counts": "all"},
     "compile": False,
@@ -104,6 +106,7 @@ def report(found: list[dict[str, Any]], methods: Sequence[str]) -> list[str]:
         method: np.array([line["score"] for line in found if line["method"] == method])
         for method in methods
     }
+    scores = {method: own for method, own in scores.items() if len(own)}
     lines = []
     for method, summary in summarise(scores).items():
         own = [line for line in found if line["method"] == method]
@@ -112,7 +115,7 @@ def report(found: list[dict[str, Any]], methods: Sequence[str]) -> list[str]:
             f"{method:14} IQM {_show(summary.iqm)}  mean {_show(summary.mean)}"
             f"  {summary.runs} runs of {steps:,.0f} steps"
         )
-    for x, y in combinations(methods, 2):
+    for x, y in combinations(scores, 2):
         chance = probability_of_improvement(scores[x], scores[y], generator(0, "compare"))
         lines.append(f"P({x} > {y}) = {chance.value:.2f} ({chance.low:.2f} to {chance.high:.2f})")
     return lines
@@ -125,8 +128,8 @@ def _show(estimate: Estimate) -> str:
 @click.command()
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
 @click.option("--seeds", default=5, show_default=True, help="Runs of each method.")
-@click.option("--first-seed", default=1, show_default=True)
-@click.option("--steps", default=400_000, show_default=True, help="All steps of a run.")
+@click.option("--first-seed", default=11, show_default=True)
+@click.option("--steps", default=450_000, show_default=True, help="All steps of a run.")
 @click.option("--methods", default=",".join(METHODS), show_default=True)
 @click.option("--jobs", default=2, show_default=True, help="Runs at once.")
 @click.option("--folder", help="Keep the run directories there.")
@@ -154,17 +157,20 @@ def main(
         ]
         for line in tqdm(pool.map(run, work), total=len(work), unit="run", disable=None):
             found.append(line)
+            lines = report(found, chosen)
+            _write(Path(results), {**CONFIG, "overrides": overrides, "steps": steps}, lines, found)
             tqdm.write(
                 f"{line['method']:14} seed {line['seed']}  score {line['score']:7.1f}"
                 f"  {line['training_steps']:,} + {line['evaluation_steps']:,} steps"
                 f"  {line['seconds']:.0f} s"
             )
-    lines = report(found, chosen)
     print("\n".join(lines))
-    Path(results).parent.mkdir(exist_ok=True)
-    config = {**CONFIG, "overrides": list(overrides), "steps": steps}
+
+
+def _write(path: Path, config: dict[str, Any], lines: list[str], found: list[Any]) -> None:
     content = {"config": config, "report": lines, "runs": found}
-    Path(results).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

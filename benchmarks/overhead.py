@@ -58,6 +58,7 @@ class Loop:
         directory = RunDirectory.create(folder, f"evolving-{evolving}")
         self.evolve = make_evolve(config, self.population, sampler, directory) if evolving else None
         self.context, self.every = Context(AGENTS), config.evaluation.every
+        self.seconds = 0.0  # of all generations
 
     def generation(self) -> float:
         """Train, evaluate and evolve; environment steps per second without the evaluation."""
@@ -73,6 +74,7 @@ class Loop:
             self.evolve(self.context)
         self.context.generation += 1
         seconds += time.perf_counter() - start
+        self.seconds += seconds
         return (self.context.env_steps - before) / seconds
 
     def programs(self) -> int:
@@ -113,7 +115,9 @@ def main(overrides: tuple[str, ...], generations: int, eager: bool) -> None:
         for loop in loops.values():
             loop.env.close()
             loop.episodes.close()
-    share = statistics.median(ratios)
+    totals = [loop.context.env_steps / loop.seconds for loop in loops.values()]
+    share = statistics.median(ratios or [totals[1] / totals[0]])
+    print(f"with compiling, over all generations: {totals[1] / totals[0]:.0%}")
     print(
         f"programs compiled: {compiled_in['with']} with evolution, {compiled_in['without']} without"
     )

@@ -23,7 +23,7 @@ from evorl.seeding import generator
 from evorl.statistics import Estimate, Floats, GroupSummary, average_improvement, summarise_group
 
 TOLERANCE = 0.05  # by which budgets may differ before a comparison says so
-APART = ("name", "seed", "run")  # options in which runs of one group may differ
+APART = ("name", "seed", "run", "compile")  # options in which runs of one group may differ
 
 
 class Run(NamedTuple):
@@ -106,6 +106,8 @@ def _read_run(directory: RunDirectory) -> Run:
     if summary.env != config.env.id or summary.seed != config.seed:
         raise RunError(one_line(f"{directory.path}: summary and configuration are of two runs"))
     options = config.model_dump(exclude=set(APART))
+    if config.env.backend == "async":  # chosen by a measurement, and the same to the byte
+        options["env"]["backend"] = "sync"
     if not config.evolves and not config.drawn:  # the rest of the section has no effect
         options["evolution"] = {"method": config.evolution.method}
     steps = summary.env_steps + summary.evaluation_steps

@@ -103,4 +103,4 @@ def limits_of(v: Tensor) -> Tensor:
     for hundreds of updates. Once the second moment has caught up, it is plain Adam. Weights that
     have no mark get plain Adam's bits.
     """
-    return torch.where(v < 0, NEW, HUGE).to(v.dtype)
+    return torch.full_like(v, HUGE).masked_fill(v < 0, NEW)

@@ -129,6 +129,8 @@ def expected_updates(config: RunConfig) -> int:
     """Updates of the busiest agent over the whole run."""
     agents = range(config.population.size)
     often = min(config.agent_hyperparameters(agent).learn_step for agent in agents)
+    if space := (config.drawn | config.mutated).get("learn_step"):
+        often = int(min(often, Space.of(space).low))
     steps = config.budget.env_steps // config.population.size
     return steps // often * config.algorithm.updates
 

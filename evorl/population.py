@@ -180,9 +180,13 @@ class Population:
         return torch.stack(errors)
 
     def mark_dead(self) -> Ints:
-        """Mark agents whose weights are no longer finite; the numbers of all that are dead."""
+        """Mark agents whose weights or moments are not finite; the numbers of all that are dead.
+
+        Weights can stay finite when a second moment is not, but they never move again.
+        """
         for numbers, group in zip(self.members, self.groups, strict=True):
-            self.alive[numbers] &= group.theta.isfinite().all(1).cpu().numpy()
+            for matrix in (group.theta, group.m, group.v):
+                self.alive[numbers] &= matrix.isfinite().all(1).cpu().numpy()
         return np.flatnonzero(~self.alive)
 
     def check(self, states: Sequence[AgentState] | None = None) -> None:

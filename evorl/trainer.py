@@ -93,7 +93,7 @@ def train(
             seed=config.seed,
             stop_at=config.budget.stop_at,
         )
-        ends = _GenerationEnds(config)
+        budget, ends = Budget(config.budget, console), _GenerationEnds(config)
 
         task = Task(Context(population.size))
         if schedule is not None:
@@ -101,9 +101,10 @@ def train(
         task.use(AnnealBeta(sampler, config.replay, config.budget))
         task.use(collect)
         task.use(learn)
-        task.use(Budget(config.budget, console))
+        task.use(budget)
         task.use(evaluate, every=ends)
         task.use(hall, every=ends)
+        task.use(budget, every=ends)
         task.use(Track(population, hall, directory, console), every=ends)
         task.use(_RefuseAllDead(population, directory), every=ends)
         task.use(_Generation(collect), every=ends)

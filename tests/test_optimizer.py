@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from evorl.optimizer import Coefficients, adam_, clip_, coefficients
+from evorl.optimizer import NEW, Coefficients, adam_, clip_, coefficients, limits_of
 
 torch.set_num_threads(1)
 
@@ -137,3 +137,102 @@ def test_padding_stays_exactly_zero():
     for c in round_of([0] * SIZE, [50] * SIZE, dtype=torch.float32):
         adam_(theta, m, v, torch.zeros(SIZE, LENGTH), c, torch.empty_like(theta))
     assert not torch.stack((theta, m, v)).any()
+
+
+# weights that came by a mutation
+
+
+def with_marks(dtype=torch.float64):
+    """theta, m and v of agents whose last three weights have just been added."""
+    theta, m, v = matrices(dtype), matrices(dtype) * 1e-3, matrices(dtype) ** 2
+    m[:, -3:], v[:, -3:] = 0, NEW
+    return theta, m, v
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weights_without_a_mark_get_the_bits_of_plain_adam(dtype):
+    plain, marked = with_marks(dtype), with_marks(dtype)
+    limits = limits_of(marked[2])
+    generator = torch.Generator().manual_seed(1)
+    for c in round_of([0, 9, 500, 90_000], [20, 20, 7, 20], dtype=dtype):
+        gradient = torch.randn(SIZE, LENGTH, generator=generator, dtype=dtype)
+        gradient[:, 0] = 0
+        for (theta, m, v), own in ((plain, None), (marked, limits)):
+            adam_(theta, m, v, gradient.clone(), c, torch.empty_like(theta), own)
+    for left, right in zip(plain, marked, strict=True):
+        assert torch.equal(left[:, :-3], right[:, :-3])
+    assert not torch.equal(plain[0], marked[0])
+    assert (marked[2][:, -3:] < 0).all()
+    assert (marked[2][:, :-3] >= 0).all()
+
+
+@pytest.mark.parametrize(
+    "grows", [lambda t: 1e-6 * t, lambda t: 1.2**t, lambda t: 1.0 + (t % 7 == 6)]
+)
+def test_a_new_weight_moves_by_its_learning_rate_at_most(grows):
+    """However its gradient grows; plain Adam would jump."""
+    largest = {}
+    for marked in (False, True):
+        theta, m, v = with_marks()
+        if not marked:
+            v = v.abs()
+        limits = limits_of(v) if marked else None
+        moves = []
+        for t, c in enumerate(round_of([100_000] * SIZE, [60] * SIZE)):
+            before = theta.clone()
+            gradient = torch.full_like(theta, grows(t + 1))
+            adam_(theta, m, v, gradient, c, torch.empty_like(theta), limits)
+            moves.append((theta - before)[:, -3:].abs().amax(1) / torch.from_numpy(HP["lr"]))
+        largest[marked] = torch.stack(moves).amax(0)
+        assert (moves[0] > 0.9).all()
+    assert (largest[True] <= 1 + 1e-9).all()
+    assert (largest[False] > 3).all()
+
+
+def test_a_new_weight_settles_to_plain_adam():
+    """After its second moment has caught up, it moves as one that was always there."""
+    theta, m, v = with_marks()
+    limits = limits_of(v)
+    alone = torch.nn.Parameter(theta[0].clone())
+    optimizer = torch.optim.Adam([alone], lr=HP["lr"][0])
+    generator = torch.Generator().manual_seed(1)
+    steps = np.full(SIZE, 1_000_000)
+    for number in range(8000):
+        gradient = torch.randn(SIZE, LENGTH, generator=generator, dtype=torch.float64)
+        (c,) = round_of(steps + number, [1] * SIZE)
+        before, old = theta.clone(), alone.detach().clone()
+        alone.grad = gradient[0].clone()
+        optimizer.step()
+        adam_(theta, m, v, gradient, c, torch.empty_like(theta), limits)
+    expected = (alone.detach() - old)[-3:]
+    torch.testing.assert_close((theta - before)[0, -3:], expected, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_new_weight_without_a_gradient_stays_where_it_is(dtype):
+    theta, m, v = with_marks(dtype)
+    limits, before = limits_of(v), theta.clone()
+    for c in round_of([5000] * SIZE, [200] * SIZE, dtype=dtype):
+        gradient = torch.ones_like(theta)
+        gradient[:, -3:] = 0
+        adam_(theta, m, v, gradient, c, torch.empty_like(theta), limits)
+    assert torch.equal(theta[:, -3:], before[:, -3:])
+    assert not m[:, -3:].any()
+    assert torch.equal(v[:, -3:], torch.full_like(v[:, -3:], NEW))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_new_weights_of_agents_not_due_keep_every_bit(dtype):
+    theta, m, v = with_marks(dtype)
+    limits = limits_of(v)
+    updates = [3, 3, 3, 3], [0, 5, 0, 2]
+    steps, kept = np.full(SIZE, 4000), []
+    for due in updates:
+        kept.append([tensor.clone() for tensor in (theta, m, v)])
+        for c in round_of(steps, due, dtype=dtype):
+            adam_(theta, m, v, matrices(dtype), c, torch.empty_like(theta), limits)
+        steps = steps + due
+    for old, new in zip(kept[1], (theta, m, v), strict=True):
+        assert torch.equal(old[[0, 2]], new[[0, 2]])
+        assert not torch.equal(old[[1, 3]], new[[1, 3]])
+    assert not torch.equal(kept[0][2], kept[1][2])

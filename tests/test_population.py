@@ -455,3 +455,154 @@ def test_places_follow_the_group_plans():
     assert [int(i) for plan in plans for i in plan.agents] == [
         i for numbers in population.members for i in numbers
     ]
+
+
+# the invariant
+
+
+def checked():
+    population = trained(MIXED, rounds=1)
+    states = [population.state(i) for i in range(len(MIXED))]
+    population.rebuild(MIXED, states)
+    return population, states
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_was_rebuilt_is_what_the_genomes_say(dtype, compiled):
+    population = trained(MIXED, rounds=1, dtype=dtype)
+    states = [population.state(i) for i in range(len(MIXED))]
+    population = Population(MIXED, PROBLEM, DQN(), dtype=dtype, compiled=compiled)
+    population.check()
+    population.rebuild(MIXED, states)
+    population.check(states)
+    order = np.random.default_rng(0).permutation(len(MIXED))
+    population.rebuild([MIXED[i] for i in order], [states[i] for i in order])
+    population.check([states[i] for i in order])
+
+
+def test_a_dead_agent_equals_its_own_state():
+    population, states = checked()
+    for value in states[2].online.values():
+        value.fill_(torch.nan)
+    population.rebuild(MIXED, states)
+    population.check(states)
+
+
+def row_of(population, agent):
+    for numbers, group in zip(population.members, population.groups, strict=True):
+        if agent in numbers:
+            return group, numbers.tolist().index(agent)
+    raise AssertionError(agent)
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+@pytest.mark.parametrize("spoil", [1.0, 1e-38, torch.nan])
+def test_numbers_in_the_padding_are_found(matrix, spoil):
+    population, _ = checked()
+    group, row = row_of(population, 8)
+    free = ~group.layout.mask(MIXED[8].architecture)
+    getattr(group, matrix)[row, free.nonzero()[-1]] = spoil
+    with pytest.raises(RuntimeError, match=rf"agent 8: its {matrix} is not zero outside"):
+        population.check()
+
+
+@pytest.mark.parametrize(("matrix", "part"), list(zip(MATRICES, PARTS, strict=True)))
+def test_another_bit_in_a_row_is_found(matrix, part):
+    population, states = checked()
+    group, row = row_of(population, 4)
+    view = group.layout.views(getattr(group, matrix))["hidden1.weight"]
+    view[row, 2, 3] = torch.nextafter(view[row, 2, 3], torch.tensor(torch.inf))
+    population.check()
+    with pytest.raises(RuntimeError, match=rf"agent 4: its {part} differs in hidden1.weight"):
+        population.check(states)
+
+
+def test_another_state_is_found():
+    population, states = checked()
+    states[7] = states[7]._replace(steps=states[7].steps + 1)
+    with pytest.raises(RuntimeError, match="agent 7: its step count differs"):
+        population.check(states)
+    states[7] = states[8]
+    with pytest.raises(RuntimeError, match="agent 7: its online has other segments"):
+        population.check(states)
+
+
+@pytest.mark.parametrize("name", ["lr", "gamma", "batch_size", "epsilon_end"])
+def test_another_hyperparameter_is_found(name):
+    population, states = checked()
+    group, row = row_of(population, 10)
+    group.hp[name][row] *= 1.5
+    with pytest.raises(RuntimeError, match=f"agent 10: its {name} is "):
+        population.check(states)
+
+
+def spoil_mask(name, value):
+    def spoil(population):
+        group, row = row_of(population, 1)
+        getattr(group.live[2], name)[row] = value
+
+    return spoil
+
+
+def swap_members(population):
+    population.members[0][:2] = population.members[0][:2][::-1].copy()
+
+
+def forget_member(population):
+    population.members[0][0] = population.members[0][1]
+
+
+def another_genome(population):
+    population.genomes[1] = genome(1, MIXED[1].architecture, lr=0.5)
+
+
+def another_architecture(population):
+    group, row = row_of(population, 1)
+    other = genome(1, Architecture((48, 64, 41), "relu"), **MIXED[1].hyperparameters)
+    population.genomes[1] = group.genomes[row] = other
+
+
+def another_signature(population):
+    group, row = row_of(population, 1)
+    other = genome(1, Architecture((48, 64, 40), "elu"), **MIXED[1].hyperparameters)
+    population.genomes[1] = group.genomes[row] = other
+
+
+def gate_nobody(population):
+    group, _ = row_of(population, 2)
+    group.network.mlp.blended = (False,) * 3
+
+
+def compute_fewer_rows(population):
+    group, row = row_of(population, 2)
+    assert row == 1
+    group.live = (
+        group.live[0],
+        type(group.live[1])(*(part[:1] for part in group.live[1])),
+        group.live[2],
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (spoil_mask("units", 1.0), r"agent 1: its mask of layer 2 \(units\)"),
+        (spoil_mask("inverse_count", 0.5), r"agent 1: its mask of layer 2 \(inverse_count\)"),
+        (spoil_mask("keep", 1.0), r"agent 1: its mask of layer 2 \(keep\)"),
+        (spoil_mask("replace", 0.0), r"agent 1: its mask of layer 2 \(replace\)"),
+        (spoil_mask("gated", 1.0), r"agent 1: its mask of layer 2 \(gated\)"),
+        (swap_members, "its group is another genome's"),
+        (forget_member, "are in groups, of 12"),
+        (another_genome, "agent 1: its group is another genome's"),
+        (another_architecture, "agent 1: its mask of layer 2"),
+        (another_signature, "agent 1: its group is another genome's"),
+        (gate_nobody, "its group computes layer 1 as if it were there, and not gated"),
+        (compute_fewer_rows, "agent 2: its group does not compute all of 2 layers"),
+    ],
+)
+def test_a_group_that_does_not_fit_is_found(spoil, message):
+    population, states = checked()
+    spoil(population)
+    with pytest.raises(RuntimeError, match=message):
+        population.check(states)

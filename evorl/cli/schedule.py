@@ -20,7 +20,7 @@ def schedule(run: Path, agent: int | None) -> None:
 
     \b
     evorl schedule runs/cartpole > schedule.yaml
-    evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 5
+    evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
     from evorl.cli.descent import find_descent
     from evorl.run_directory import RunDirectory

@@ -47,7 +47,7 @@ def train(
     \b
     evorl train configs/dqn/cartpole.yaml
     evorl train configs/dqn/lunar_lander.yaml population.size=8 algorithm.lr=1e-3 seed=7
-    evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 5
+    evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
     if seeds is not None and replay_schedule is None:
         raise ConfigError("--seeds: only with --replay-schedule; one run has one seed, seed=7")
@@ -61,6 +61,11 @@ def train(
 
 
 def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console) -> None:
+    if config.population.size > 1 and config.replay.share != "agent":
+        console.warn(
+            f"with replay.share: {config.replay.share} the schedule's agent learned from"
+            f" {config.population.size} agents' experience, now it has its own only"
+        )
     runs = [_seeded(along(config, schedule), config.seed + i) for i in range(seeds)]
     if config.run.if_exists == "error":  # now, and not hours later
         for run in runs:

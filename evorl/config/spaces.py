@@ -153,6 +153,9 @@ class SpacesConfig(Section):
             for where, value in _numbers(space):
                 if rule := _broken_rule(Hyperparameters.model_fields[name], value):
                     refuse(f"{name}.{where}", rule, _shown(value))
+        norm = self.max_grad_norm
+        if norm is not None and norm.low == 0:  # next to the tightest limit, there would be none
+            refuse("max_grad_norm.low", "be greater than 0, which turns clipping off", 0)
         return self
 
     @model_serializer(mode="wrap")

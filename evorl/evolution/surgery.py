@@ -34,7 +34,7 @@ from evorl.networks.layout import Parameters, Problem
 from evorl.optimizer import NEW
 
 NOISE = 0.3  # of a new unit's weights, relative to the root mean square of its donor's
-LARGEST_STRETCH = 2.0  # of new units under LayerNorm
+LARGEST_STRETCH = 2.0  # of new units under LayerNorm, if their donors are all alike
 
 
 class Changed(NamedTuple):
@@ -198,7 +198,7 @@ def _reset(
 def _donors(
     state: AgentState, wires: Wires, count: int, least: float, random: np.random.Generator
 ) -> Tensor:
-    """Units to copy [count]: those that learn so much at least, each about as often as any other."""
+    """Units to copy [count]: of those that learn so much, each about as often as any other."""
     learning = (learning_shares(state, wires) >= least).all(0)
     living = np.flatnonzero(learning.numpy()) if learning.sum() > 1 else np.arange(wires.size)
     rounds, rest = divmod(count, len(living))

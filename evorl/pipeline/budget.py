@@ -23,7 +23,7 @@ class Budget:
         self._evaluated = self._latest = 0  # steps of all evaluations, and of the latest
 
     def __call__(self, context: Context) -> None:
-        """After the iteration's training steps."""
+        """After the iteration's training steps, and after an evaluation."""
         now = spent(self.config, context)
         self.console.advance(now - self._shown)
         self._shown = now
@@ -31,4 +31,4 @@ class Budget:
             self._latest = context.evaluation_steps - self._evaluated
             self._evaluated = context.evaluation_steps
         ahead = self._latest if self.config.counts == "all" else 0
-        context.finished = now + ahead >= self.config.env_steps
+        context.finished |= now + ahead >= self.config.env_steps

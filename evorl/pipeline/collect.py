@@ -49,6 +49,7 @@ class Collect:
             actions = self.population.act(grid, explore, random).reshape(-1)
         with context.timer("step"):
             step = self.env.step(actions)
+        context.env_steps += len(step.reward) if step.valid is None else int(step.valid.sum())
         step = self._of_the_living(step)
         with context.timer("store"):
             self._store(
@@ -90,7 +91,7 @@ class Collect:
         return self.env.reset([seed for own in seeds for seed in own])
 
     def _of_the_living(self, step: Step) -> Step:
-        """A dead agent's steps teach nobody and don't count."""
+        """A dead agent's steps are paid for, but teach nobody and are nobody's."""
         if self.population.alive.all():
             return step
         living = self.population.alive[self._agent_of]
@@ -104,5 +105,4 @@ class Collect:
         valid = np.ones(len(step.reward), dtype=bool) if step.valid is None else step.valid
         context.new_steps = valid.reshape(-1, self.num_envs).sum(1)
         context.agent_steps = context.agent_steps + context.new_steps
-        context.env_steps += int(context.new_steps.sum())
         context.episodes += int(((step.terminated | step.truncated) & valid).sum())

@@ -3,6 +3,7 @@
 Legend: P agents, E episodes of each.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -76,6 +77,16 @@ def _play_wave(
             on_end(int((ended & active).sum()))
         active &= ~ended
     return Played(returns.reshape(agents, count)[:, : len(seeds)], steps)
+
+
+def standard_errors(returns: Floats) -> Floats:
+    """Of each agent's mean return, from returns [P, E]; NaN where it cannot be told."""
+    episodes = returns.shape[1]
+    if episodes < 2:
+        return np.full(len(returns), np.nan)
+    known = np.isfinite(returns).all(1, keepdims=True)
+    spread: Floats = np.where(known, returns, np.nan).std(1, ddof=1)
+    return spread / math.sqrt(episodes)
 
 
 class Evaluate:

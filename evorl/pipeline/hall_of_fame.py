@@ -12,7 +12,7 @@ from evorl.config import EvaluationConfig
 from evorl.envs import Episodes
 from evorl.group import newborn
 from evorl.pipeline.context import Context
-from evorl.pipeline.evaluate import play
+from evorl.pipeline.evaluate import play, standard_errors
 from evorl.population import Population
 from evorl.run_directory import RunDirectory
 from evorl.seeding import integers
@@ -39,9 +39,13 @@ class HallOfFame:
         self.score = -np.inf  # of the best, on the further seeds
 
     def __call__(self, context: Context) -> None:
-        """Only an agent whose fitness beats the confirmed score plays the further episodes."""
+        """Only an agent that may beat the confirmed score plays the further episodes.
+
+        Fitness and score come from different seeds, so a standard error is allowed for.
+        """
         agent = int(np.argmax(np.nan_to_num(context.fitness, nan=-np.inf)))
-        if not context.fitness[agent] > self.score:
+        error = np.nan_to_num(standard_errors(context.returns)[agent])
+        if not context.fitness[agent] + error > self.score:
             return
         with context.timer("evaluate"):
             confirmed = self._confirm(context, agent)

@@ -3,7 +3,6 @@
 Legend: P agents, E episodes.
 """
 
-import math
 import time
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from evorl.console import Console, generation_line
 from evorl.evolution.lineage import fitness_line
 from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import standard_errors
 from evorl.pipeline.hall_of_fame import HallOfFame
 from evorl.population import Population
 from evorl.run_directory import RunDirectory
@@ -86,16 +86,6 @@ class Track:
             )
             for place, genome in enumerate(self.population.genomes)
         ]
-
-
-def standard_errors(returns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Of each agent's mean return, from returns [P, E]; NaN where it cannot be told."""
-    episodes = returns.shape[1]
-    if episodes < 2:
-        return np.full(len(returns), np.nan)
-    known = np.isfinite(returns).all(1, keepdims=True)
-    spread: npt.NDArray[np.float64] = np.where(known, returns, np.nan).std(1, ddof=1)
-    return spread / math.sqrt(episodes)
 
 
 def _floats(values: npt.NDArray[np.float64]) -> list[float]:

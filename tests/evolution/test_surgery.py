@@ -109,7 +109,7 @@ def test_new_channels_keep_the_function_under_layer_norm(activation):
 
 @pytest.mark.parametrize("updates", [0, 300])
 def test_new_units_change_little_under_layer_norm(updates):
-    """Measured over the 120 growths below: 0.015 newborn and 0.02 trained; copies alone 0.04."""
+    """Measured: 0.012 newborn and 0.016 trained, on average; as mere copies, 0.03 and 0.04."""
     shapes = [((64,), ()), ((64, 64), ()), ((32,) * 3, (False, True, False)), ((128, 64), ())]
     architectures = [
         Architecture(hidden, activation, True, gated=gated)
@@ -129,7 +129,6 @@ def test_new_units_change_little_under_layer_norm(updates):
                 changed = add_units(architecture, state, wires, count, random)
                 after = module_values(VECTOR, changed.architecture, changed.state.online, obs)
                 found.append(float((after - before).abs().mean() / before.abs().mean()))
-    print(f"{updates} updates: mean {np.mean(found):.4f}, largest {max(found):.4f}, {len(found)}")
     assert np.mean(found) < 0.03
     assert np.quantile(found, 0.95) < 0.1
 
@@ -399,7 +398,7 @@ def test_new_weights_learn_at_once_and_never_jump(what):
             assert moved[fresh & free[name]].all(), (i, name)
             if architecture.activation != "relu":  # under ReLU, a silent unit has no gradient
                 assert moved[fresh].all(), (i, name)
-    for _ in range(60):  # and later, as the gradients of new weights grow
+    for _ in range(30):  # and later, as the gradients of new weights grow
         before = [population.state(i).online for i in range(population.size)]
         learn(population, random, 1)
         for i in range(population.size):
@@ -432,9 +431,9 @@ def test_new_relu_units_are_active(what, layer_norm):
                 active.append(free[name][v < 0])
                 before.append(free[name][v >= 0])
     new, old = (float(torch.cat(found).float().mean()) for found in (active, before))
-    print(f"{what}, LayerNorm {layer_norm}: {new:.3f} of the new and {old:.3f} of the old")
-    # under LayerNorm new units must have the statistics of all, silent ones included
-    assert new > (old - 0.02 if layer_norm and what == "units" else 0.95)
+    # under LayerNorm new units have the statistics of all, silent ones included
+    assert new > (0.85 if layer_norm and what == "units" else 0.95)
+    assert 0.9 < old < 0.95
 
 
 @pytest.mark.parametrize("what", ["units", "layer"])

@@ -21,7 +21,9 @@ def spend(budget, context, training, evaluation=0):
     """An iteration, and what the evaluation at its end takes."""
     context.env_steps += training
     budget(context)
-    context.evaluation_steps += evaluation
+    if evaluation:
+        context.evaluation_steps += evaluation
+        budget(context)
 
 
 @pytest.mark.parametrize("evaluation", [0, 1000])
@@ -45,4 +47,20 @@ def test_evaluations_count_and_the_last_is_left_room_for():
     assert not context.finished  # 74, and an evaluation as long as the last makes 99
     assert bar.shown == 74
     spend(budget, context, 1)
+    assert context.finished
+
+
+def test_no_generation_begins_that_could_not_be_scored():
+    context = Context(2)
+    budget = Budget(BudgetConfig(env_steps=100, counts="all"), Bar())
+    spend(budget, context, 10, evaluation=30)
+    assert not context.finished
+    spend(budget, context, 5, evaluation=35)  # 80 spent, and the next would take 35
+    assert context.finished
+
+
+def test_what_ended_the_run_already_stays():
+    context = Context(2)
+    context.finished = True
+    Budget(BudgetConfig(env_steps=100), Bar())(context)
     assert context.finished

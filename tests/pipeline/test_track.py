@@ -12,7 +12,8 @@ from evorl.console import Console, generation_line
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
 from evorl.pipeline.context import Context
-from evorl.pipeline.track import Track, standard_errors
+from evorl.pipeline.evaluate import standard_errors
+from evorl.pipeline.track import Track
 from evorl.population import Population
 from evorl.run_directory import RunDirectory
 

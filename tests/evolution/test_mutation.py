@@ -1,0 +1,394 @@
+"""One mutation a child: which kinds, within which limits, and what each leaves alone."""
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import genome, hyperparameters
+
+from evolution.networks import (
+    IMAGE,
+    PARTS,
+    VECTOR,
+    assert_fits,
+    assert_same_state,
+    copied,
+    learn,
+    module_values,
+    random_architecture,
+    random_obs,
+    random_state,
+)
+from evorl.algorithms.dqn import DQN
+from evorl.config import MutationConfig
+from evorl.evolution.mutation import Mutation
+from evorl.evolution.spaces import Space
+from evorl.genome import ACTIVATIONS, Architecture
+from evorl.group import newborn
+from evorl.networks.initial import fresh_parameters
+from evorl.networks.layout import signature
+from evorl.optimizer import NEW
+from evorl.population import Population
+
+torch.set_num_threads(1)
+
+KINDS = ("none", "architecture", "parameters", "activation", "hyperparameters")
+CHANGES = {
+    "add layer",
+    "remove layer",
+    "add units",
+    "remove units",
+    "add channels",
+    "remove channels",
+}
+
+
+class Doubling:
+    """An exploration that doubles the learning rate, and remembers what it was asked."""
+
+    def __init__(self, spaces=("lr",)):
+        self.spaces = {name: Space("log", 1e-6, 1.0) for name in spaces}
+        self.asked = []
+
+    def propose(self, hyperparameters, fitness, generation, random):
+        self.asked.append((fitness, generation))
+        return dict(hyperparameters) | {"lr": 2 * hyperparameters["lr"]}
+
+
+def only(kind, **changed):
+    """A configuration of one kind of mutation."""
+    return MutationConfig(**{name: float(name == kind) for name in KINDS} | changed)
+
+
+def mutate(config, parent, state, *, problem=VECTOR, explore=None, seed=0, fitness=1.5):
+    mutation = Mutation(config, problem, explore or Doubling())
+    random = np.random.default_rng(seed)
+    return mutation(parent, state, id=77, generation=5, fitness=fitness, random=random)
+
+
+def parent_of(architecture, problem=VECTOR, seed=0, **options):
+    return genome(3, architecture), random_state(
+        np.random.default_rng(seed), architecture, problem, **options
+    )
+
+
+# kinds
+
+
+def test_a_child_knows_where_it_comes_from():
+    parent, state = parent_of(Architecture((20,)))
+    for kind in KINDS:
+        child, _ = mutate(only(kind), parent, state)
+        assert (child.id, child.parent, child.born) == (77, 3, 5)
+        assert child.mutation in (CHANGES if kind == "architecture" else {kind})
+        if kind != "hyperparameters":
+            assert child.hyperparameters == parent.hyperparameters
+        if kind not in ("architecture", "activation"):
+            assert child.architecture == parent.architecture
+
+
+def test_kinds_come_as_often_as_they_should():
+    weights = dict(zip(KINDS, (1.0, 2.0, 0.0, 3.0, 4.0), strict=True))
+    parent, state = parent_of(Architecture((20,)))
+    found = collections.Counter()
+    for seed in range(1000):
+        child, _ = mutate(MutationConfig(**weights), parent, state, seed=seed)
+        found["architecture" if child.mutation in CHANGES else child.mutation] += 1
+    for kind, weight in weights.items():
+        assert abs(found[kind] / 1000 - weight / 10) < 0.05, kind
+
+
+def test_what_is_impossible_is_not_drawn():
+    config = MutationConfig(
+        none=0,
+        activations=["relu"],
+        min_layers=1,
+        max_layers=1,
+        min_units=20,
+        max_units=20,
+        activation=1,
+    )
+    parent, state = parent_of(Architecture((20,)))
+    for seed in range(50):
+        child, _ = mutate(config, parent, state, explore=Doubling(()), seed=seed)
+        assert child.mutation == "parameters"
+
+
+@pytest.mark.parametrize("kind", ["architecture", "activation", "hyperparameters"])
+def test_where_nothing_is_possible_a_child_is_an_exact_copy(kind):
+    limits = {"min_units": 20, "max_units": 20, "max_layers": 1, "activations": ["relu"]}
+    parent, state = parent_of(Architecture((20,)))
+    child, found = mutate(only(kind, **limits), parent, state, explore=Doubling(()))
+    assert child.mutation == "none"
+    assert dataclasses.replace(
+        child, id=3, parent=None, born=0, mutation="initial"
+    ) == dataclasses.replace(parent)
+    assert_same_state(found, state)
+
+
+def test_an_activation_changes_to_another_of_those_allowed():
+    parent, state = parent_of(Architecture((20,), "relu"))
+    config = only("activation", activations=["relu", "tanh", "gelu"])
+    found = set()
+    for seed in range(40):
+        child, same = mutate(config, parent, state, seed=seed)
+        found.add(child.architecture.activation)
+        assert dataclasses.replace(child.architecture, activation="relu") == parent.architecture
+        assert_same_state(same, state)
+    assert found == {"tanh", "gelu"}
+
+
+def test_hyperparameters_come_from_the_exploration():
+    explore = Doubling()
+    parent, state = parent_of(Architecture((20,)))
+    child, same = mutate(only("hyperparameters"), parent, state, explore=explore, fitness=2.5)
+    assert child.hyperparameters == hyperparameters(lr=2e-3)
+    assert explore.asked == [(2.5, 5)]
+    assert_same_state(same, state)
+
+
+# architecture
+
+
+def assert_within(architecture, before, config):
+    """Every size is within its limits, or has not gone further outside."""
+    limits = {
+        "hidden": (config.min_units, config.max_units),
+        "channels": (config.min_channels, config.max_channels),
+    }
+    for name, (low, high) in limits.items():
+        old = getattr(before, name)
+        for size in getattr(architecture, name):
+            assert min(low, *old, high) <= size <= max(low, *old, high), (name, before)
+            if size not in old:
+                assert low <= size or any(o < size for o in old)
+                assert size <= high or any(o > size for o in old)
+    depths = config.min_layers, config.max_layers, before.depth
+    assert min(depths) <= architecture.depth <= max(depths)
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**32), image=st.booleans(), outside=st.booleans())
+def test_a_long_line_of_mutations_stays_within_its_limits(seed, image, outside):
+    random = np.random.default_rng(seed)
+    problem = IMAGE if image else VECTOR
+    config = MutationConfig(
+        architecture=3,
+        activation=1,
+        parameters=1,
+        hyperparameters=0.5,
+        new_layer=0.3,
+        units=[4, 7],
+        channels=[1, 3],
+        min_layers=2,
+        max_layers=4,
+        min_units=6,
+        max_units=40,
+        min_channels=3,
+        max_channels=9,
+    )
+    start = {"hidden": (70,) if outside else (12, 12)}
+    if image:
+        size = (14, 2) if outside else (4, 5)
+        start |= {"channels": size, "kernels": (3, 2), "strides": (2, 1)}
+    architecture = Architecture(**start, layer_norm=bool(random.random() < 0.5))
+    mutation = Mutation(config, problem, Doubling())
+    parent = genome(0, architecture)
+    state = newborn(fresh_parameters(problem, parent, 0))._replace(steps=int(random.integers(3000)))
+    found = collections.Counter()
+    for number in range(1, 101):
+        child, after = mutation(
+            parent, state, id=number, generation=number, fitness=0.0, random=random
+        )
+        assert child.parent == parent.id
+        assert_fits(problem, child.architecture, after)
+        assert_within(child.architecture, parent.architecture, config)
+        found[child.mutation] += 1
+        parent, state = child, after
+    assert {"add layer", "remove layer", "add units", "remove units"} <= set(found)
+    assert ("add channels" in found) == image
+    assert min(parent.architecture.hidden) >= 6
+    assert max(parent.architecture.hidden) <= 40
+    assert 2 <= parent.architecture.depth <= 4
+    population = Population([parent], problem, DQN())
+    population.rebuild([parent], [state])
+    population.check([state])
+
+
+def test_all_layers_and_convolutions_have_their_turn():
+    architecture = Architecture((20, 30), channels=(5, 6), kernels=(3, 2), strides=(2, 1))
+    parent, state = parent_of(architecture, IMAGE)
+    config = only("architecture", new_layer=0)
+    found = collections.Counter()
+    for seed in range(400):
+        child, _ = mutate(config, parent, state, problem=IMAGE, seed=seed)
+        sizes = child.architecture.channels + child.architecture.hidden
+        pairs = zip(sizes, (5, 6, 20, 30), strict=True)
+        (place,) = [k for k, (new, old) in enumerate(pairs) if new != old]
+        found[place] += 1
+    assert all(70 < found[place] < 130 for place in range(4)), found
+
+
+def test_new_layers_come_as_often_as_they_should():
+    parent, state = parent_of(Architecture((64, 64)))
+    config = only("architecture", new_layer=0.3)
+    found = collections.Counter(
+        mutate(config, parent, state, seed=seed).genome.mutation for seed in range(600)
+    )
+    assert 0.23 < (found["add layer"] + found["remove layer"]) / 600 < 0.37
+    assert 0.35 < found["add layer"] / (found["add layer"] + found["remove layer"]) < 0.65
+    assert 0.42 < found["add units"] / (found["add units"] + found["remove units"]) < 0.58
+    always = only("architecture", new_layer=1)
+    assert all(
+        "layer" in mutate(always, parent, state, seed=seed).genome.mutation for seed in range(30)
+    )
+
+
+def test_amounts_are_those_of_the_configuration_and_clipped():
+    parent, state = parent_of(Architecture((64,)))
+    for config, expected in (
+        (only("architecture", new_layer=0, units=[5, 11]), {53, 59, 69, 75}),
+        (only("architecture", new_layer=0, units=[50], min_units=60, max_units=70), {60, 70}),
+        (only("architecture", new_layer=0, units=[7], max_units=64), {57}),
+        (only("architecture", new_layer=0, units=[7], min_units=64), {71}),
+        (only("architecture", new_layer=0, units=[7], min_units=16, max_units=32), {57}),
+        (only("architecture", new_layer=0, units=[7], min_units=100), {71}),
+    ):
+        found = {
+            mutate(config, parent, state, seed=seed).genome.architecture.hidden[0]
+            for seed in range(40)
+        }
+        assert found == expected
+
+
+def test_mutated_agents_live_in_a_mixed_population():
+    """Children join the group of their new signature, and everybody goes on learning."""
+    random = np.random.default_rng(4)
+    architectures = [
+        Architecture((12 + 2 * i, 16), ACTIVATIONS[i % 5], i % 2 == 0) for i in range(10)
+    ]
+    genomes = [genome(i, a) for i, a in enumerate(architectures)]
+    population = Population(genomes, VECTOR, DQN())
+    config = MutationConfig(architecture=1, activation=0.3, units=[4, 9], min_units=4, max_units=70)
+    mutation = Mutation(config, VECTOR, Doubling())
+    number = 10
+    for generation in range(8):
+        learn(population, random, 5)
+        genomes = list(population.genomes)
+        states = [population.state(i) for i in range(10)]
+        for place in random.choice(10, 5, replace=False):
+            parent = int(random.integers(10))
+            genomes[place], states[place] = mutation(
+                population.genomes[parent],
+                population.state(parent),
+                id=number,
+                generation=generation,
+                fitness=0.0,
+                random=random,
+            )
+            number += 1
+        population.rebuild(genomes, states)
+        population.check(states)
+    learn(population, random, 5)
+    population.check()
+    assert population.alive.all()
+
+
+def test_a_child_that_outgrows_its_group_gets_another():
+    parent, state = parent_of(Architecture((60, 20)))
+    config = only("architecture", new_layer=0, units=[16], min_units=60)
+    grown, grown_state = mutate(config, parent, state, seed=1)
+    assert grown.mutation == "add units"
+    while max(grown.architecture.hidden) <= 64:
+        grown, grown_state = mutate(config, grown, grown_state, seed=len(grown.architecture.hidden))
+    assert signature(grown.architecture) != signature(parent.architecture)
+    population = Population([parent, parent], VECTOR, DQN())
+    population.rebuild([parent, parent], [state, state])
+    assert len(population.groups) == 1
+    population.rebuild([parent, grown], [state, grown_state])
+    population.check([state, grown_state])
+    assert [group.layout.signature.width for group in population.groups] == [64, 128]
+
+
+# inputs, repeatability
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_parent_stays_as_it_is_and_the_same_seed_gives_the_same_child(kind):
+    for seed in range(10):
+        random = np.random.default_rng(seed)
+        architecture = random_architecture(random)
+        parent, state = parent_of(architecture, seed=seed)
+        before, obs = copied(state), random_obs(random)
+        values = module_values(VECTOR, architecture, state.online, obs)
+        config = only(kind, min_units=3)
+        first = mutate(config, parent, state, seed=seed)
+        assert_same_state(state, before)
+        assert torch.equal(module_values(VECTOR, architecture, state.online, obs), values)
+        assert parent == genome(3, architecture)
+        again = mutate(config, parent, state, seed=seed)
+        assert again.genome == first.genome
+        assert_same_state(again.state, first.state)
+        # a state from a file may have its segments in another order
+        shuffled = before._replace(
+            **{part: dict(sorted(getattr(before, part).items())) for part in PARTS}
+        )
+        assert_same_state(mutate(config, parent, shuffled, seed=seed).state, first.state)
+
+
+# noise
+
+
+@pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
+def test_noise_touches_its_share_of_the_weights(problem):
+    extra = {"channels": (8, 8), "kernels": (3, 2), "strides": (1, 1)} if problem.image else {}
+    architecture = Architecture((100, 100), layer_norm=True, gated=(False, True), **extra)
+    parent, state = parent_of(architecture, problem, steps=10)
+    config = only("parameters", noise_fraction=0.15, noise=0.2)
+    found = mutate(config, parent, state, problem=problem).state
+    factors = []
+    for name, old in state.online.items():
+        new, touched = found.online[name], found.online[name] != old
+        if not name.endswith(".weight"):
+            assert not touched.any(), name
+            assert torch.equal(found.target[name], state.target[name])
+            continue
+        assert torch.equal(new[~touched], old[~touched])
+        share = touched.double().mean()
+        assert abs(share - 0.15) < 5 * np.sqrt(0.15 * 0.85 / old.numel()), name
+        factors.append((new / old)[touched])
+        other = found.target[name] / state.target[name]
+        assert torch.equal(found.target[name] != state.target[name], touched)
+        torch.testing.assert_close(other[touched], factors[-1], rtol=1e-4, atol=1e-5)
+    every = torch.cat(factors)
+    assert abs(every.mean() - 1) < 0.02
+    assert abs(every.std() - 0.2) < 0.02
+    for part in ("m", "v"):
+        for name, value in getattr(state, part).items():
+            assert torch.equal(getattr(found, part)[name], value)
+
+
+def test_a_share_of_none_or_all():
+    parent, state = parent_of(Architecture((20,)))
+    none = mutate(only("parameters", noise_fraction=0, reset_dormant=False), parent, state).state
+    assert_same_state(none, state)
+    every = mutate(only("parameters", noise_fraction=1), parent, state).state
+    for name, value in state.online.items():
+        changed = every.online[name] != value
+        assert changed.all() if name.endswith("weight") else not changed.any()
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_noise_first_resets_dormant_units_if_wanted(reset):
+    parent, state = parent_of(Architecture((20, 20)))
+    state.v["hidden0.weight"][:, 4] = 0
+    state.v["hidden0.bias"][4] = 0
+    config = only("parameters", reset_dormant=reset)
+    found = mutate(config, parent, state).state
+    silent = not found.online["hidden1.weight"][4].any()
+    assert silent == reset
+    assert bool((found.v["hidden0.weight"][:, 4] == NEW).all()) == reset
