@@ -45,7 +45,7 @@ CONFIG: dict[str, Any] = {
     },
     "replay": {"capacity": 200_000},
     "population": {"size": 8},
-    "evaluation": {"every": 500, "episodes": 4, "max_steps": 500},
+    "evaluation": {"every": 500, "episodes": 4, "confirm_episodes": 10, "max_steps": 500},
     "evolution": {
         "spaces": {
             "lr": {"kind": "log", "low": 3e-4, "high": 3e-3},
@@ -128,8 +128,8 @@ def _show(estimate: Estimate) -> str:
 @click.command()
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
 @click.option("--seeds", default=5, show_default=True, help="Runs of each method.")
-@click.option("--first-seed", default=11, show_default=True)
-@click.option("--steps", default=450_000, show_default=True, help="All steps of a run.")
+@click.option("--first-seed", default=21, show_default=True)
+@click.option("--steps", default=500_000, show_default=True, help="All steps of a run.")
 @click.option("--methods", default=",".join(METHODS), show_default=True)
 @click.option("--jobs", default=2, show_default=True, help="Runs at once.")
 @click.option("--folder", help="Keep the run directories there.")

@@ -496,7 +496,7 @@ def replay(evorl, tmp_path, trainings):
     """Two files of which a schedule is replayed, and the arguments to do so."""
     make_family_run(tmp_path)
     (tmp_path / "schedule.yaml").write_text(evorl("schedule", "family")[1])
-    (tmp_path / "run.yaml").write_text("name: again\nseed: 7\n" + GOOD)
+    (tmp_path / "run.yaml").write_text("name: again\nseed: 7\nreplay: {share: agent}\n" + GOOD)
     return ["train", "run.yaml", "--replay-schedule", "schedule.yaml"]
 
 
@@ -512,6 +512,15 @@ def test_replay_a_schedule(evorl, replay, trainings):
     assert schedule == read_schedule("schedule.yaml")
     assert (config.population.size, config.evolution.method) == (1, "none")
     assert (config.budget.env_steps, config.seed) == (5000, 7)
+
+
+def test_replay_warns_of_experience_that_is_missing(evorl, replay, trainings):
+    code, _, err = evorl(*replay, "replay.share=rank")
+    assert code == 0
+    assert err.splitlines() == [
+        "warning: with replay.share: rank the schedule's agent learned from 4 agents' experience,"
+        " now it has its own only"
+    ]
 
 
 def test_replay_with_several_seeds(evorl, replay, trainings):

@@ -41,15 +41,16 @@ class HallOfFame:
     def __call__(self, context: Context) -> None:
         """Only an agent that may beat the confirmed score plays the further episodes.
 
-        Fitness and score come from different seeds, so a standard error is allowed for.
+        Fitness and score come from different seeds, so a standard error is allowed for. Of equals
+        the later one is kept: it has learned longer.
         """
         agent = int(np.argmax(np.nan_to_num(context.fitness, nan=-np.inf)))
         error = np.nan_to_num(standard_errors(context.returns)[agent])
-        if not context.fitness[agent] + error > self.score:
+        if not np.isfinite(context.fitness[agent]) or context.fitness[agent] + error < self.score:
             return
         with context.timer("evaluate"):
             confirmed = self._confirm(context, agent)
-        if not confirmed > self.score and self.best is not None:
+        if confirmed < self.score:
             return
         self.score = confirmed
         self.best = self._snapshot(context, agent)

@@ -77,24 +77,25 @@ def test_the_further_episodes_are_played_by_the_agent_on_seeds_of_their_own(tmp_
 
 def test_a_lucky_fitness_does_not_replace_the_best(tmp_path, episodes, confirmations):
     hall, context = make_hall(tmp_path, episodes)
-    confirmations[:] = [20.0, 15.0, 25.0]
+    confirmations[:] = [20.0, 15.0, 20.0]
     context.agent_steps[:] = 30
     context.env_steps = 90
     evaluated(hall, context, 30.0, 5.0, 3.0)
     assert (hall.score, hall.best.genome.id) == (20.0, 10)
     evaluated(hall, context, 1.0, 40.0, 3.0)  # the highest yet, but not confirmed
     assert (hall.score, hall.best.genome.id) == (20.0, 10)
-    evaluated(hall, context, 1.0, 19.0, 20.0)  # below the confirmed score: plays nothing
+    evaluated(hall, context, 1.0, 19.0, 19.9)  # below the confirmed score: plays nothing
     assert len(confirmations) == 1
-    evaluated(hall, context, 1.0, 2.0, 21.0)
-    assert (hall.score, hall.best.genome.id) == (25.0, 12)
+    context.returns = np.array([[1.0, 1.0], [2.0, 2.0], [17.0, 21.0]])
+    evaluated(hall, context, 1.0, 2.0, 19.0)  # below by less than its standard error, 2
+    assert (hall.score, hall.best.genome.id) == (20.0, 12)  # as good, and it learned longer
     assert context.evaluation_steps == 21
     assert kept(hall).genome.id == 12
     assert kept(hall).facts == {
         "env": "CartPole-v1",
         "place": 2,
-        "fitness": 21.0,
-        "confirmed": 25.0,
+        "fitness": 19.0,
+        "confirmed": 20.0,
         "generation": 3,
         "env_steps": 90,
         "own_steps": 30,
