@@ -1,6 +1,6 @@
 """What evolution buys: evolution, random search and no search at all, at equal environment steps.
 
-    python benchmarks/evolution.py                  # 3 methods x 5 seeds, about 40 minutes
+    python benchmarks/evolution.py                  # 3 methods x 5 seeds, about 20 minutes
     python benchmarks/evolution.py --seeds 1 --steps 60000
 
 LunarLander-v3, eight agents that start from poor hyperparameters. `none` trains all eight at the
