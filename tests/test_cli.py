@@ -560,10 +560,9 @@ def test_plain_training_has_no_schedule(evorl, replay, trainings):
     code, out, _ = evorl("train", "run.yaml")
     assert code == 0
     assert out.startswith("held-out score over 2 episodes: mean 107.0 ")
-    assert trainings == [(parse_config({"name": "again", "seed": 7, **SAME}), None)]
-
-
-SAME = {"env": {"id": "CartPole-v1"}, "budget": {"env_steps": 100}}
+    same = {"env": {"id": "CartPole-v1"}, "budget": {"env_steps": 100}}
+    own = {"name": "again", "seed": 7, "replay": {"share": "agent"}}
+    assert trainings == [(parse_config(same | own), None)]
 
 
 def test_from_evolution_to_a_replayed_schedule(evorl, tmp_path):

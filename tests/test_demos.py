@@ -23,6 +23,7 @@ TINY = [
     "evaluation.episodes=1",
     "evaluation.final_episodes=2",
     "evaluation.max_steps=60",
+    "evaluation.final_max_steps=60",
     "budget.env_steps=400",
 ]
 
@@ -53,4 +54,4 @@ def test_shipped_config(path, tmp_path):
     assert result.score.episodes == 2
     assert np.isfinite(result.score.mean.value)
     files = {file.name for file in result.directory.path.iterdir()}
-    assert files == {"config.yaml", "metrics.jsonl", "summary.json", "best"}
+    assert files == {"config.yaml", "metrics.jsonl", "lineage.jsonl", "summary.json", "best"}
