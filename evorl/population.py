@@ -15,14 +15,13 @@ from evorl.algorithms.base import Algorithm, Batch
 from evorl.compiled import CompiledUpdates
 from evorl.genome import Genome
 from evorl.group import AgentState, Group, newborn
+from evorl.grouping import Kind, kinds_of
 from evorl.memory import keep_freed_memory
 from evorl.networks.initial import fresh_parameters
-from evorl.networks.layout import Layout, Problem, Signature, signature
+from evorl.networks.layout import Layout, Problem
 from evorl.optimizer import Coefficients, coefficients
 from evorl.replay.plans import GroupPlan, split_groups
 from evorl.replay.transitions import Samples
-
-DEPTHS_APART = 128  # width from which a compiled group holds agents of one depth only
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -55,47 +54,32 @@ class Population:
         self.periodic_target = periodic_target
         self.dtype, self.device = dtype, torch.device(device)
         self.compiled = CompiledUpdates(algorithm) if compiled else None
-        self._depths: dict[tuple[Signature, int], int] = {}
         born = [fresh_parameters(problem, genome, seed) for genome in genomes]
         self.rebuild(genomes, [newborn(parameters) for parameters in born])
 
     def rebuild(self, genomes: Sequence[Genome], states: Sequence[AgentState]) -> None:
         """Replace every agent: sort these into groups and pad them into matrices."""
         self.genomes = list(genomes)
-        members: dict[tuple[Signature, int], list[int]] = {}
-        for i, genome in enumerate(self.genomes):
-            members.setdefault(self._kind(genome), []).append(i)
+        whole = self.compiled is not None
+        members: dict[Kind, list[int]] = {}
+        for i, kind in enumerate(kinds_of(self.problem, self.genomes, whole)):
+            members.setdefault(kind, []).append(i)
+        self.kinds = list(members)  # one for each group
         self.groups: list[Group] = []
         self.members: list[Ints] = []  # for each group the numbers of its agents
         for kind, unsorted in members.items():
-            sign = kind[0]
             numbers = sorted(unsorted, key=lambda i: -self.genomes[i].architecture.depth)
-            own = [self.genomes[i] for i in numbers]
-            depth = own[0].architecture.depth
-            if self.compiled is not None:  # layouts only get deeper: fewer programs to compile
-                depth = self._depths[kind] = max(depth, self._depths.get(kind, 1))
-            layout = Layout(self.problem, sign, depth)
             group = Group(
-                layout,
-                own,
+                Layout(self.problem, kind.signature, kind.depth),
+                [self.genomes[i] for i in numbers],
                 [states[i] for i in numbers],
                 self.dtype,
                 self.device,
-                whole=self.compiled is not None,
+                whole,
             )
             self.groups.append(group)
             self.members.append(np.array(numbers, dtype=np.int64))
         self.alive = np.ones(len(self.genomes), dtype=bool)
-
-    def _kind(self, genome: Genome) -> tuple[Signature, int]:
-        """Agents of one kind share a matrix.
-
-        Depths mix: few matrices make few dispatches. Only in wide compiled groups, where arithmetic
-        counts for more, they are kept apart: there every layer is computed for all agents.
-        """
-        sign = signature(genome.architecture)
-        apart = self.compiled is not None and sign.width >= DEPTHS_APART
-        return sign, genome.architecture.depth if apart else 0
 
     @property
     def size(self) -> int:
@@ -135,12 +119,9 @@ class Population:
         """What a round asks of the replay, when agent i is to make updates[i] updates."""
         updates = np.where(self.alive, updates, 0)
         found = []
-        for numbers, group in zip(self.members, self.groups, strict=True):
+        for kind, numbers, group in zip(self.kinds, self.members, self.groups, strict=True):
             sizes = group.hp["batch_size"].astype(np.int64)
-            width = int(sizes.max())
-            if self.compiled is not None:  # mutated batch sizes mostly keep their program
-                width = 1 << (width - 1).bit_length()
-            found.append(GroupPlan(numbers, updates[numbers], sizes, width))
+            found.append(GroupPlan(numbers, updates[numbers], sizes, kind.batch))
         return found
 
     @torch.no_grad()

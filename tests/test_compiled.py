@@ -8,12 +8,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from reference import genome, random_samples
+from reference import random_samples
 from test_population import MIXED, NINE, PARTS, PROBLEM, assert_padding_zero, trained
 
 from evorl.algorithms.dqn import DQN
 from evorl.compiled import WORTH_UPDATES, has_compiler, wants_compiling
-from evorl.genome import Architecture
 from evorl.population import Population
 
 torch.set_num_threads(1)
@@ -56,15 +55,6 @@ def test_compiled_equals_eager(dtype, tolerance):
                     value, getattr(b, part)[name], rtol=0, atol=tolerance, msg=f"{i} {part} {name}"
                 )
     assert_padding_zero(compiled)
-
-
-def test_wide_agents_are_compiled_apart_by_depth():
-    wide, narrow = [Architecture((100,) * depth) for depth in (1, 2)], Architecture((16,))
-    genomes = [genome(i, a) for i, a in enumerate([*wide, narrow, wide[1], Architecture((9, 9))])]
-    compiled = Population(genomes, PROBLEM, DQN(), compiled=True)
-    assert [numbers.tolist() for numbers in compiled.members] == [[0], [1, 3], [4, 2]]
-    eager = Population(genomes, PROBLEM, DQN())
-    assert [numbers.tolist() for numbers in eager.members] == [[1, 3, 0], [4, 2]]
 
 
 @pytest.mark.slow

@@ -132,13 +132,13 @@ BROKEN_FILES = [
     (ENV + "replay: {capacity: 99}\npopulation: {agents: [{batch_size: 100}]}\n",
      "replay.capacity: must be at least the largest batch size, 100, got 99"),
     (ENV + "replay: {capacity: 100}\n", "replay.capacity: must be at least the largest batch size "
-     "that evolution may choose, 256 (evolution.spaces.batch_size), got 100"),
+     "that evolution may choose, 128 (evolution.spaces.batch_size), got 100"),
     (ENV + "replay: {capacity: 100}\nevolution: {spaces: {batch_size: {kind: choice, values: [101, "
      "8]}}}\n", "replay.capacity: must be at least the largest batch size that evolution may "
      "choose, 101 (evolution.spaces.batch_size), got 100"),
     (ENV + "replay: {capacity: 100}\npopulation: {size: 1, init: sample}\nevolution: {method: none}"
      "\n", "replay.capacity: must be at least the largest batch size that evolution may choose, "
-     "256 (evolution.spaces.batch_size), got 100"),
+     "128 (evolution.spaces.batch_size), got 100"),
     ("env: {id: X, num_envs: 128}\nreplay: {capacity: 511}\n", "replay.capacity: must hold one "
      "step of every environment, 512 transitions, got 511"),
     (ENV + "population: {init: sample, agents: [{dueling: true}, {lr: 0.1}]}\n",
@@ -221,7 +221,7 @@ BROKEN_OVERRIDES = [
     ("replay.capacity=3", "override replay.capacity=3: replay.capacity: must be at least the "
      "largest batch size, 64, got 3"),
     ("replay.capacity=99", "override replay.capacity=99: replay.capacity: must be at least the "
-     "largest batch size that evolution may choose, 256 (evolution.spaces.batch_size), got 99"),
+     "largest batch size that evolution may choose, 128 (evolution.spaces.batch_size), got 99"),
     ("evolution.spaces.lrr.low=1", "override evolution.spaces.lrr.low=1: evolution.spaces.lrr: "
      "unknown key; did you mean lr?"),
     ("evolution.spaces.lr.low=1", "x.yaml with evolution.spaces.lr.low=1: "
@@ -354,7 +354,7 @@ def test_overrides(folder: Path) -> None:
 def test_overrides_of_spaces_start_from_the_default_ones(folder: Path) -> None:
     default = load_text(ENV).evolution.spaces.model_dump()
     assert list(default) == ["lr", "gamma", "tau", "batch_size"]
-    assert default["batch_size"] == {"kind": "power_of_two", "low": 16, "high": 256}
+    assert default["batch_size"] == {"kind": "power_of_two", "low": 16, "high": 128}
     for text in (ENV, ENV + "evolution: {method: random_search}\n"):
         spaces = load_text(
             text,
@@ -537,7 +537,7 @@ UNUSED = [
     ("algorithm.lr=0.05 evolution.method=none", []),
     (f"algorithm.lr=0.05 {MUTATION}hyperparameters=0", []),
     ("algorithm.batch_size=512", [f"algorithm.batch_size=512 lies outside "
-     f"evolution.spaces.batch_size (16 to 256); {INSIDE}"]),
+     f"evolution.spaces.batch_size (16 to 128); {INSIDE}"]),
     ("evolution.spaces.batch_size={kind: choice, values: [32, 16]}",
      [f"algorithm.batch_size=64 lies outside evolution.spaces.batch_size (32, 16); {INSIDE}"]),
     ("population.agents.0.gamma=0.5 population.agents.1.lr=1e-3",

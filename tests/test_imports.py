@@ -18,6 +18,7 @@ ROWS = [
     ("", "errors", "seeding"),  # "" is evorl/__init__.py: the version
     ("config", "genome", "memory", "statistics"),
     ("networks", "replay", "envs", "exploration"),
+    ("grouping",),
     ("algorithms",),
     ("optimizer",),
     ("group",),

@@ -170,7 +170,7 @@ def default_spaces() -> SpacesConfig:
         lr=FractionSpace(kind="log", low=1e-4, high=1e-2),
         gamma=FractionSpace(kind="reverse_log", low=0.95, high=0.999),
         tau=FractionSpace(kind="log", low=1e-3, high=1e-1),
-        batch_size=WholeSpace(kind="power_of_two", low=16, high=256),
+        batch_size=WholeSpace(kind="power_of_two", low=16, high=128),
     )
 
 

@@ -54,11 +54,11 @@ class Signature(NamedTuple):
 def signature(architecture: Architecture) -> Signature:
     """The signature of an architecture: sizes are rounded up to powers of two."""
     return Signature(
-        width=_power_of_two(max(architecture.hidden)),
+        width=power_of_two(max(architecture.hidden)),
         activation=architecture.activation,
         layer_norm=architecture.layer_norm,
         dueling=architecture.dueling,
-        channels=tuple(_power_of_two(c) for c in architecture.channels),
+        channels=tuple(power_of_two(c) for c in architecture.channels),
         kernels=architecture.kernels,
         strides=architecture.strides,
     )
@@ -174,7 +174,8 @@ def _corner(shape: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(0, size) for size in shape)
 
 
-def _power_of_two(size: int) -> int:
+def power_of_two(size: int) -> int:
+    """The smallest power of two that is not less."""
     return 1 << (size - 1).bit_length()
 
 

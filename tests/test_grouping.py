@@ -1,0 +1,108 @@
+"""Who shares a matrix: small agents ride along, large ones get their own."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import genome
+
+from evorl.genome import Architecture
+from evorl.grouping import CALL, Kind, kinds_of, multiply_adds
+from evorl.networks.layout import Problem, signature
+
+PROBLEM = Problem(8, 4)
+
+
+def agent(i, hidden=(64, 64), batch=64):
+    return genome(i, Architecture(hidden), batch_size=batch)
+
+
+def sizes(genomes, compiled):
+    return sorted(Counter(kinds_of(PROBLEM, genomes, compiled)).values())
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_alike_agents_are_one_matrix(compiled):
+    assert set(kinds_of(PROBLEM, [agent(i) for i in range(8)], compiled)) == {
+        Kind(signature(Architecture((64, 64))), 2, 64)
+    }
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_large_batch_gets_a_matrix_of_its_own_and_a_small_one_rides_along(compiled):
+    others = [agent(i) for i in range(7)]
+    assert sizes([*others, agent(7, batch=256)], compiled) == [1, 7]
+    assert sizes([*others, agent(7, batch=16)], compiled) == [8]
+
+
+def test_compiled_depths_part_where_arithmetic_counts():
+    narrow = [agent(i, (16,)) for i in range(7)] + [agent(7, (16, 16))]
+    wide = [agent(i, (128,)) for i in range(7)] + [agent(7, (128, 128, 128))]
+    assert sizes(narrow, compiled=True) == [8]
+    assert sizes(wide, compiled=True) == [1, 7]
+    assert sizes(wide, compiled=False) == [8]  # eager layers are computed for those that have them
+
+
+def test_only_agents_of_one_signature_share_a_matrix():
+    kinds = kinds_of(PROBLEM, [agent(0, (16, 16)), agent(1, (64,))], compiled=False)
+    assert [kind.signature.width for kind in kinds] == [16, 64]
+
+
+def test_a_compiled_batch_is_a_power_of_two():
+    assert kinds_of(PROBLEM, [agent(0, batch=48)], compiled=True)[0].batch == 64
+    assert kinds_of(PROBLEM, [agent(0, batch=48)], compiled=False)[0].batch == 48
+
+
+some_agents = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from([16, 64, 100]), min_size=1, max_size=3),
+        st.sampled_from([16, 32, 64, 256]),
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+def cost(genomes, kinds, compiled):
+    """As grouping counts it: one call a matrix, and what every agent is computed as."""
+    total = len(set(kinds)) * CALL[compiled]
+    for own, kind in zip(genomes, kinds, strict=True):
+        depth = kind.depth if compiled else own.architecture.depth
+        total += kind.batch * multiply_adds(PROBLEM, kind.signature, depth)
+    return total
+
+
+@given(some_agents, st.booleans(), st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_the_answer_fits_is_no_dearer_than_the_extremes_and_knows_no_order(found, compiled, random):
+    genomes = [agent(i, tuple(hidden), batch) for i, (hidden, batch) in enumerate(found)]
+    kinds = kinds_of(PROBLEM, genomes, compiled)
+    for own, kind in zip(genomes, kinds, strict=True):
+        assert kind.signature == signature(own.architecture)
+        assert kind.depth >= own.architecture.depth
+        assert kind.batch >= own.hyperparameters["batch_size"]
+    alone = [kinds_of(PROBLEM, [own], compiled)[0] for own in genomes]
+    together = [
+        Kind(
+            own.signature,
+            max(k.depth for k in alone if k.signature == own.signature),
+            max(k.batch for k in alone if k.signature == own.signature),
+        )
+        for own in alone
+    ]
+    for extreme in (alone, together):
+        assert cost(genomes, kinds, compiled) <= cost(genomes, extreme, compiled) * (1 + 1e-9)
+    order = list(range(len(genomes)))
+    random.shuffle(order)
+    assert kinds_of(PROBLEM, [genomes[i] for i in order], compiled) == [kinds[i] for i in order]
+
+
+def test_multiply_adds_of_known_networks():
+    assert multiply_adds(Problem(8, 4), signature(Architecture((64, 64))), 2) == (
+        8 * 64 + 64 + 64 * 64 + 64 + 1 + 64 * 4 + 4
+    )
+    images = Problem(0, 3, image=(4, 10, 10))
+    convolved = Architecture((32,), channels=(16,), kernels=(3,), strides=(1,))
+    weights = 8 * 8 * (16 * 4 * 9) + 16 + 16 * 64 * 32 + 32 + 32 * 3 + 3
+    assert multiply_adds(images, signature(convolved), 1) == weights
