@@ -24,6 +24,7 @@ from evorl.parts import make_evolve, make_population, make_problem, make_replay
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Evaluate
+from evorl.pipeline.hall_of_fame import HallOfFame
 from evorl.pipeline.learn import Learn
 from evorl.run_directory import RunDirectory
 
@@ -51,12 +52,20 @@ class Loop:
             config, make_problem(self.env.observation, self.env.num_actions)
         )
         buffer, sampler = make_replay(config, self.env.observation)
-        parts = (self.population, self.env, buffer, sampler)
-        self.collect = Collect(*parts, n_step=1, seed=1)
+        self.collect = Collect(self.population, self.env, buffer, sampler, n_step=1, seed=1)
         self.learn = Learn(self.population, buffer, sampler)
         self.evaluate = Evaluate(self.population, self.episodes, config.evaluation, seed=1)
         directory = RunDirectory.create(folder, f"evolving-{evolving}")
-        self.evolve = make_evolve(config, self.population, sampler, directory) if evolving else None
+        self.hall = HallOfFame(
+            self.population,
+            self.episodes,
+            directory,
+            config.evaluation,
+            env_id=config.env.id,
+            seed=1,
+        )
+        parts = (self.population, sampler, self.hall, directory)
+        self.evolve = make_evolve(config, *parts) if evolving else None
         self.context, self.every = Context(AGENTS), config.evaluation.every
         self.seconds = 0.0  # of all generations
 
@@ -68,6 +77,7 @@ class Loop:
             self.learn(self.context)
         seconds = time.perf_counter() - start
         self.evaluate(self.context)
+        self.hall(self.context)
         start = time.perf_counter()
         self.collect.end_generation()
         if self.evolve is not None:

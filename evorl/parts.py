@@ -16,6 +16,7 @@ from evorl.genome import Architecture, Genome
 from evorl.memory import check_fits
 from evorl.networks.layout import Problem, shapes
 from evorl.pipeline.evolve import Evolve
+from evorl.pipeline.hall_of_fame import HallOfFame
 from evorl.population import Population
 from evorl.replay import PrioritisedSampler, ReplayBuffer, Sampler, UniformSampler
 from evorl.run_directory import RunDirectory
@@ -48,13 +49,18 @@ def make_spaces(config: RunConfig) -> Spaces:
 
 
 def make_evolve(
-    config: RunConfig, population: Population, sampler: Sampler, directory: RunDirectory
+    config: RunConfig,
+    population: Population,
+    sampler: Sampler,
+    hall: HallOfFame,
+    directory: RunDirectory,
 ) -> Evolve:
     """The stage that selects and mutates."""
     explore = make_explore(config.evolution.explore, make_spaces(config))
     return Evolve(
         population,
         sampler,
+        hall,
         Selection(config.evolution.selection),
         Mutation(config.evolution.mutation, population.problem, explore),
         directory,

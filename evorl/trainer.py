@@ -109,7 +109,7 @@ def train(
         task.use(_RefuseAllDead(population, directory), every=ends)
         task.use(_Generation(collect), every=ends)
         if config.evolution.method == "evolution":
-            task.use(make_evolve(config, population, sampler, directory), every=ends)
+            task.use(make_evolve(config, population, sampler, hall, directory), every=ends)
         console.start(config.budget.env_steps, "training", "step")
         context = task.run()
 

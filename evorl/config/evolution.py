@@ -41,6 +41,11 @@ class SelectionConfig(Section):
         le=1000,
         description="Evaluations over which fitness is averaged; until then all that live stay.",
     )
+    champion: Probability = Field(
+        default=0.5,
+        description="Probability that a child descends from the best agent ever seen instead, if"
+        " that was confirmed to be better than its parent.",
+    )
 
 
 class MutationConfig(Section):

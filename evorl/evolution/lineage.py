@@ -1,8 +1,8 @@
 """Who descends from whom: lineage.jsonl, one line a birth and one line a fitness.
 
 A birth's generation is the first in which the agent trains, 0 for those that the run starts with. A
-fitness is measured at its generation's end, so that a child of generation g descends from its
-parent as that was at the end of generation g - 1.
+fitness is measured at its generation's end. A child of generation g descends from its parent as
+that was at the end of generation g - 1, or of an earlier one if that was the best of the run.
 """
 
 import math
@@ -31,6 +31,7 @@ class Birth:
     place: int  # of the agent in the population
     genome: Genome
     change: str  # against its parent, in words
+    copied: int | None = None  # the generation at whose end it left its parent
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,13 @@ _LINE: TypeAdapter[Birth | Fitness] = TypeAdapter(
 )
 
 
-def birth(genome: Genome, place: int, parent: Genome | None) -> dict[str, Any]:
-    """The line of a new agent; those that the run starts with have no parent."""
+def birth(
+    genome: Genome, place: int, parent: Genome | None, copied: int | None = None
+) -> dict[str, Any]:
+    """The line of a new agent; those that the run starts with have no parent.
+
+    Others are copies of their parent as it was at the end of generation `copied`.
+    """
     change = "initial" if parent is None else describe_change(parent, genome)
     return {
         "event": "birth",
@@ -63,6 +69,7 @@ def birth(genome: Genome, place: int, parent: Genome | None) -> dict[str, Any]:
         "place": place,
         "genome": genome.to_json(),
         "change": change,
+        "copied": copied,
     }
 
 
@@ -127,6 +134,10 @@ class Lineage:
             raise ValueError(f"agent {genome.id} is born in two generations")
         if genome.parent is not None and genome.born <= self.births[genome.parent].generation:
             raise ValueError(f"agent {genome.id} is not younger than its parent, {genome.parent}")
+        if genome.parent is not None and not (
+            self.births[genome.parent].generation <= _left(line) < line.generation
+        ):
+            raise ValueError(f"agent {genome.id} left its parent at another time than it lived")
         self.births[genome.id] = line
         self.fitness[genome.id] = []
 
@@ -145,7 +156,7 @@ class Lineage:
         `until` is the last generation that counts, by default the agent's last evaluation.
         """
         line = list(self._upwards(id))[::-1]
-        ends = [after.generation for _, after in pairwise(line)]
+        ends = [_left(after) + 1 for _, after in pairwise(line)]
         if until is None:
             evaluated = self.fitness[id]
             until = evaluated[-1].generation if evaluated else line[-1].generation - 1
@@ -161,6 +172,11 @@ class Lineage:
         while id is not None:
             yield self.births[id]
             id = self.births[id].genome.parent
+
+
+def _left(child: Birth) -> int:
+    """The generation at whose end a child left its parent."""
+    return child.generation - 1 if child.copied is None else child.copied
 
 
 def read_lineage(path: str | Path) -> Lineage:

@@ -14,6 +14,7 @@ from evorl.evolution.selection import Selection
 from evorl.genome import Genome
 from evorl.group import AgentState
 from evorl.pipeline.context import Context
+from evorl.pipeline.hall_of_fame import Champion, HallOfFame
 from evorl.population import Population
 from evorl.replay import Sampler
 from evorl.run_directory import RunDirectory
@@ -27,6 +28,7 @@ class Evolve:
         self,
         population: Population,
         sampler: Sampler,
+        hall: HallOfFame,
         selection: Selection,
         mutation: Mutation,
         directory: RunDirectory,
@@ -34,6 +36,7 @@ class Evolve:
         seed: int,
     ) -> None:
         self.population, self.sampler, self.directory = population, sampler, directory
+        self.hall = hall
         self.selection, self.mutation, self.seed = selection, mutation, seed
         self.next_id = 1 + max(genome.id for genome in population.genomes)
         # [P, E] of the latest evaluations; a child's are its parent's until it has its own
@@ -68,24 +71,41 @@ class Evolve:
         self.mutation.explore.observe(context.generation, values, self._before, context.fitness)
 
     def _replace(self, context: Context, parents: npt.NDArray[np.int64]) -> None:
-        old = self.population.genomes
-        genomes: list[Genome] = list(old)
+        genomes: list[Genome] = list(self.population.genomes)
         states: list[AgentState] = [self.population.state(int(parent)) for parent in parents]
         births = []
+        context.inherit(parents)
         for place in np.flatnonzero(parents != np.arange(len(parents))):
-            parent = old[parents[place]]
+            parent = self._parent(context, int(place), int(parents[place]), states[place])
             genomes[place], states[place] = self.mutation(
-                parent,
-                states[place],
+                parent.genome,
+                parent.state,
                 id=self.next_id,
                 generation=context.generation + 1,
                 fitness=float(self._before[place]),
                 random=generator(self.seed, "mutation", context.generation, int(place)),
             )
-            births.append(birth(genomes[place], int(place), parent))
+            births.append(birth(genomes[place], int(place), parent.genome, parent.generation))
             self.next_id += 1
         self.population.rebuild(genomes, states)
         self.population.check(states)
         self.sampler.inherit(parents)
-        context.inherit(parents)
         self.directory.append_lineage(births)
+
+    def _parent(self, context: Context, place: int, selected: int, state: AgentState) -> Champion:
+        """The parent that was selected, or the best agent ever seen, if that was better.
+
+        DQN agents decay after their peak: going on from the peak, with other hyperparameters, is
+        often the better start. The child's replay is the selected parent's all the same.
+        """
+        genome = self.population.genomes[selected]
+        random = generator(self.seed, "champion", context.generation, place)
+        best, score = self.hall.champion, self.hall.score
+        chosen = random.random() < self.selection.config.champion
+        if not chosen or best is None or score <= float(np.stack(self._returns)[:, place].mean()):
+            steps, updates = context.agent_steps[place], context.agent_updates[place]
+            return Champion(genome, state, context.generation, int(steps), int(updates))
+        context.agent_steps[place] = best.own_steps
+        context.agent_updates[place] = best.own_updates
+        self._before[place] = score
+        return best

@@ -5,17 +5,30 @@ run only if it also wins on further seeds, the same for all candidates. DQN agen
 peak: what is kept is a snapshot.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from evorl.agent_file import SavedAgent
 from evorl.config import EvaluationConfig
 from evorl.envs import Episodes
-from evorl.group import newborn
+from evorl.genome import Genome
+from evorl.group import AgentState, newborn
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import play, standard_errors
 from evorl.population import Population
 from evorl.run_directory import RunDirectory
 from evorl.seeding import integers
+
+
+class Champion(NamedTuple):
+    """The best agent ever seen as it was then, with everything that a child inherits."""
+
+    genome: Genome
+    state: AgentState
+    generation: int  # at whose end it was seen
+    own_steps: int
+    own_updates: int
 
 
 class HallOfFame:
@@ -36,6 +49,7 @@ class HallOfFame:
         self.env_id, self.max_steps, self.stop_at = env_id, config.max_steps, stop_at
         self.seeds = integers(seed, "confirmation", count=config.confirm_episodes)
         self.best: SavedAgent | None = None
+        self.champion: Champion | None = None  # the best, ready to have children
         self.score = -np.inf  # of the best, on the further seeds
 
     def __call__(self, context: Context) -> None:
@@ -54,6 +68,13 @@ class HallOfFame:
             return
         self.score = confirmed
         self.best = self._snapshot(context, agent)
+        self.champion = Champion(
+            self.best.genome,
+            self.population.state(agent),
+            context.generation,
+            int(context.agent_steps[agent]),
+            int(context.agent_updates[agent]),
+        )
         self.directory.save_best(self.best)
         if self.stop_at is not None and confirmed >= self.stop_at:
             context.finished = True

@@ -30,6 +30,7 @@ def test_the_lines():
         "generation": 1,
         "place": 1,
         "change": "lr 0.001 → 0.00125, batch_size 64 → 128",
+        "copied": None,
     }
     assert lines[4]["genome"] == FAMILY[2].to_json()
     assert lines[2] == {
@@ -206,3 +207,20 @@ def test_reading_a_lineage_does_not_load_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_child_of_an_earlier_state_leaves_its_parent_then(tmp_path):
+    """Agent 5 goes on from agent 0 as it was at the end of generation 1, born in 4."""
+    lines = family_lines()
+    late = child(FAMILY[0], 5, 4, lr=0.002)
+    born = birth(late, 1, FAMILY[0], copied=1)
+    path = tmp_path / "lineage.jsonl"
+    after = [evaluated(5, 4, 7.0, own_steps=3 * STEPS)]
+    found = read_lineage(write(path, [*lines, born, *after])).ancestry(5)
+    assert [one.generations for one in found] == [range(0, 2), range(4, 5)]
+    assert [(one.own_steps, one.end_steps) for one in found] == [
+        (0, 2 * STEPS),
+        (2 * STEPS, 3 * STEPS),
+    ]
+    with pytest.raises(RunError, match="left its parent at another time than it lived"):
+        read_lineage(write(path, [*lines, born | {"copied": 4}]))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
 from evorl.pipeline.context import Context
 from evorl.pipeline.evolve import Evolve
+from evorl.pipeline.hall_of_fame import Champion
 from evorl.population import Population
 from evorl.replay import PrioritisedSampler, ReplayBuffer
 from evorl.run_directory import RunDirectory
@@ -42,6 +44,7 @@ def make_evolve(tmp_path, mutation=None, **selection):
     return Evolve(
         population,
         PrioritisedSampler(buffer, streams),
+        SimpleNamespace(champion=None, score=-np.inf),  # a hall of fame that has seen nobody
         Selection(SelectionConfig(**selection)),
         Mutation(mutation or MutationConfig(), population.problem, explore),
         directory,
@@ -205,3 +208,30 @@ def test_a_genome_survives_json():
     child = dataclasses.replace(genome, id=9, parent=3, born=4, mutation="add layer")
     for one in (genome, child):
         assert Genome.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+@pytest.mark.parametrize(
+    ("probability", "score", "descends"),
+    [(1.0, 60.0, True), (1.0, 49.0, False), (0.0, 60.0, False)],
+)
+def test_a_child_may_descend_from_the_best_ever_seen(tmp_path, probability, score, descends):
+    only = MutationConfig(none=1, architecture=0, parameters=0, hyperparameters=0)
+    evolve = make_evolve(tmp_path, only, fraction=0.17, champion=probability)
+    peak = evolve.population.state(2)._replace(steps=777)
+    genome = evolve.population.genomes[2]
+    evolve.hall.champion, evolve.hall.score = Champion(genome, peak, 4, 1234, 777), score
+    context = Context(AGENTS)
+    context.generation = 6
+    evaluated(context, 0, 10, 20, 30, 40, 50)  # agent 0 makes room for a child of agent 5
+    evolve(context)
+    (born,) = births(evolve)
+    child = evolve.population.genomes[0]
+    if descends:
+        assert (child.parent, born["copied"], context.agent_steps[0]) == (2, 4, 1234)
+        assert same_state(evolve.population.state(0), peak)
+        assert context.agent_updates[0] == 777
+        assert evolve._before[0] == score
+    else:
+        assert (child.parent, born["copied"], context.agent_steps[0]) == (5, 6, 500)
+        assert same_state(evolve.population.state(0), evolve.population.state(5))
+        assert evolve._before[0] == 50
