@@ -11,3 +11,7 @@ class ConfigError(EvorlError):
 
 class RunError(EvorlError):
     """A run directory that cannot be written or read."""
+
+
+class CheckpointError(EvorlError):
+    """A checkpoint that cannot be written, or is not what was written."""

@@ -75,7 +75,7 @@ class Genome:
 
     id: int  # never given twice in a run
     architecture: Architecture
-    hyperparameters: Mapping[str, float]
+    hyperparameters: Mapping[str, int | float]  # whole numbers stay whole in files
     parent: int | None = None  # id of the agent that this one is a copy of, apart from its mutation
     born: int = 0  # generation in which it first trains
     mutation: str = "initial"  # what made it differ from its parent
@@ -88,7 +88,8 @@ class Genome:
     def to_json(self) -> dict[str, Any]:
         """As plain values for a JSON file."""
         found = dataclasses.asdict(self)
-        return found | {"hyperparameters": dict(self.hyperparameters)}
+        values = {name: self.hyperparameters[name] for name in HYPERPARAMETERS}  # always one order
+        return found | {"hyperparameters": values}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Genome":

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+import torch
+
 from evorl.algorithms.dqn import DQN
 from evorl.compiled import wants_compiling
 from evorl.config import NetworkConfig, RunConfig
@@ -13,8 +15,10 @@ from evorl.evolution.mutation import Mutation
 from evorl.evolution.selection import Selection
 from evorl.evolution.spaces import Space, Spaces
 from evorl.genome import Architecture, Genome
+from evorl.grouping import kinds_of
 from evorl.memory import check_fits
 from evorl.networks.layout import Problem, shapes
+from evorl.pipeline.everybody import Everybody
 from evorl.pipeline.evolve import Evolve
 from evorl.pipeline.hall_of_fame import HallOfFame
 from evorl.population import Population
@@ -49,20 +53,15 @@ def make_spaces(config: RunConfig) -> Spaces:
 
 
 def make_evolve(
-    config: RunConfig,
-    population: Population,
-    sampler: Sampler,
-    hall: HallOfFame,
-    directory: RunDirectory,
+    config: RunConfig, everybody: Everybody, hall: HallOfFame, directory: RunDirectory
 ) -> Evolve:
     """The stage that selects and mutates."""
     explore = make_explore(config.evolution.explore, make_spaces(config))
     return Evolve(
-        population,
-        sampler,
+        everybody,
         hall,
         Selection(config.evolution.selection),
-        Mutation(config.evolution.mutation, population.problem, explore),
+        Mutation(config.evolution.mutation, everybody.problem, explore),
         directory,
         seed=config.seed,
     )
@@ -84,51 +83,67 @@ def make_genome(config: RunConfig, problem: Problem, agent: int) -> Genome:
     return Genome(agent, architecture, hyperparameters)
 
 
+def make_genomes(config: RunConfig, problem: Problem) -> list[Genome]:
+    """All agents that the configuration starts from."""
+    return [make_genome(config, problem, agent) for agent in range(config.population.size)]
+
+
 def make_population(
     config: RunConfig,
     problem: Problem,
     genomes: Sequence[Genome] | None = None,
-    device: str = "cpu",
+    own: range | None = None,
+    device: torch.device | str = "cpu",
 ) -> Population:
-    """All agents as the configuration describes them, or as the genomes do."""
+    """All agents as the configuration describes them, or as the genomes do; or `own` of them."""
     if genomes is None:
-        genomes = [make_genome(config, problem, agent) for agent in range(config.population.size)]
-    numbers = sum(math.prod(s) for g in genomes for s in shapes(problem, g.architecture).values())
+        genomes = make_genomes(config, problem)
+    own = range(len(genomes)) if own is None else own
+    ours = slice(own.start, own.stop)
+    numbers = sum(
+        math.prod(s) for g in genomes[ours] for s in shapes(problem, g.architecture).values()
+    )
     # weights, targets, two moments, gradient and scratch, and as much again while they are packed
     check_fits(
         10 * 4 * numbers,
         f"population.size={config.population.size}",
         "use fewer agents or a smaller network.hidden",
     )
+    compiled = wants_compiling(config.compile, expected_updates(config))
     return Population(
-        genomes,
+        genomes[ours],
         problem,
         DQN(double=config.algorithm.double, loss_kind=config.algorithm.loss),
         seed=config.seed,
         periodic_target=config.algorithm.target_update == "periodic",
-        compiled=wants_compiling(config.compile, expected_updates(config)),
+        compiled=compiled,
+        kinds=kinds_of(problem, genomes, compiled)[ours],
         device=device,
     )
 
 
 def make_replay(
-    config: RunConfig, observation: ObservationSpec, device: str = "cpu"
+    config: RunConfig,
+    observation: ObservationSpec,
+    own: range | None = None,
+    device: torch.device | str = "cpu",
 ) -> tuple[ReplayBuffer, Sampler]:
     """One replay for all agents or one each, and what draws from it."""
-    agents, replay = config.population.size, config.replay
-    replays = agents if replay.share == "agent" else 1
+    agents, replay = range(config.population.size) if own is None else own, config.replay
+    alone = replay.share == "agent"
     buffer = ReplayBuffer(
         replay.capacity,
         observation.shape,
         observation.dtype,
         config.algorithm.n_step,
-        num_replays=replays,
+        num_replays=len(agents) if alone else 1,
         device=device,
     )
-    streams = [generator(config.seed, "sample", 0, agent) for agent in range(agents)]
+    streams = [generator(config.seed, "sample", 0, agent) for agent in agents]
     if replay.kind == "prioritized":
-        return buffer, PrioritisedSampler(buffer, streams, replay.alpha, replay.priority_eps)
-    return buffer, UniformSampler(buffer, streams)
+        eps = replay.priority_eps
+        return buffer, PrioritisedSampler(buffer, streams, replay.alpha, eps, own=alone)
+    return buffer, UniformSampler(buffer, streams, own=alone)
 
 
 def expected_updates(config: RunConfig) -> int:

@@ -46,6 +46,7 @@ class Population:
         seed: int = 0,
         periodic_target: bool = False,
         compiled: bool = False,
+        kinds: Sequence[Kind] | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -55,14 +56,24 @@ class Population:
         self.dtype, self.device = dtype, torch.device(device)
         self.compiled = CompiledUpdates(algorithm) if compiled else None
         born = [fresh_parameters(problem, genome, seed) for genome in genomes]
-        self.rebuild(genomes, [newborn(parameters) for parameters in born])
+        self.rebuild(genomes, [newborn(parameters) for parameters in born], kinds)
 
-    def rebuild(self, genomes: Sequence[Genome], states: Sequence[AgentState]) -> None:
-        """Replace every agent: sort these into groups and pad them into matrices."""
+    def rebuild(
+        self,
+        genomes: Sequence[Genome],
+        states: Sequence[AgentState],
+        kinds: Sequence[Kind] | None = None,
+    ) -> None:
+        """Replace every agent: sort these into groups and pad them into matrices.
+
+        `kinds` are how the agents are computed, if others on other ranks have a say in it.
+        """
         self.genomes = list(genomes)
         whole = self.compiled is not None
         members: dict[Kind, list[int]] = {}
-        for i, kind in enumerate(kinds_of(self.problem, self.genomes, whole)):
+        if kinds is None:
+            kinds = kinds_of(self.problem, self.genomes, whole)
+        for i, kind in enumerate(kinds):
             members.setdefault(kind, []).append(i)
         self.kinds = list(members)  # one for each group
         self.groups: list[Group] = []

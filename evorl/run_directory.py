@@ -1,10 +1,11 @@
 """The folder of one run: its configuration, metrics, lineage, summary and best agent."""
 
+import fcntl
 import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,12 @@ from evorl.config import RunConfig, load_config
 from evorl.config.yaml_text import one_line
 from evorl.errors import ConfigError, RunError
 from evorl.evolution.lineage import Lineage, read_lineage
+from evorl.evolution.schedule import Schedule, read_schedule
 from evorl.statistics import Estimate
 
-CONFIG, LINEAGE, SUMMARY, BEST = "config.yaml", "lineage.jsonl", "summary.json", "best"
+CONFIG, SUMMARY, BEST, CHECKPOINTS = "config.yaml", "summary.json", "best", "checkpoints"
+LINEAGE, METRICS = "lineage.jsonl", "metrics.jsonl"
+SCHEDULE, LOCK = "schedule.yaml", ".lock"
 
 
 def _all_finite(estimate: Estimate) -> Estimate:
@@ -108,13 +112,64 @@ class RunDirectory:
         except ConfigError as error:
             raise RunError(str(error)) from None
 
+    def write_schedule(self, schedule: Schedule) -> None:
+        """The schedule that the run follows."""
+        _replace(self.path / SCHEDULE, schedule.to_yaml("What this run follows."))
+
+    def schedule(self) -> Schedule | None:
+        """The schedule that the run follows; None if it follows none."""
+        path = self.path / SCHEDULE
+        return read_schedule(path) if path.exists() else None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Refuses a second process that would write to the same run at the same time."""
+        path = self.path / LOCK
+        with _writing(path):
+            file = path.open("w")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(
+                    one_line(f"{self.path}: another process is training this run; wait for it")
+                ) from None
+            yield
+        path.unlink(missing_ok=True)
+
     def append_metrics(self, line: dict[str, Any]) -> None:
         """One line of metrics.jsonl."""
-        _append(self.path / "metrics.jsonl", [line])
+        _append(self.path / METRICS, [line])
 
     def append_lineage(self, lines: Sequence[dict[str, Any]]) -> None:
         """Lines of lineage.jsonl, in one write."""
         _append(self.path / LINEAGE, lines)
+
+    def last_checkpoint(self) -> Path | None:
+        """The newest checkpoint's folder, if there is one."""
+        found = sorted((self.path / CHECKPOINTS).glob("generation-" + "[0-9]" * 6))
+        return found[-1] if found else None
+
+    def lines(self) -> dict[str, int]:
+        """How many lines the files have that grow while a run goes on."""
+        found = {}
+        for name in (METRICS, LINEAGE):
+            path = self.path / name
+            found[name] = path.read_bytes().count(b"\n") if path.exists() else 0
+        return found
+
+    def cut(self, lines: Mapping[str, int]) -> None:
+        """Forget what was written after a checkpoint, which said so many `lines`."""
+        for name in (METRICS, LINEAGE):
+            path = self.path / name
+            kept = (
+                path.read_bytes().splitlines(keepends=True)[: lines[name]] if path.exists() else []
+            )
+            if len(kept) < lines[name]:
+                raise RunError(
+                    f"{path}: has {len(kept)} lines, but had {lines[name]} at the last checkpoint"
+                )
+            _replace(path, b"".join(kept).decode())
 
     def lineage(self) -> Lineage:
         """Who was born, and how good everybody was."""
@@ -123,6 +178,10 @@ class RunDirectory:
     def write_summary(self, summary: dict[str, Any]) -> None:
         """The final score."""
         _replace(self.path / SUMMARY, _json(summary, indent=2) + "\n")
+
+    def remove_summary(self) -> None:
+        """A finished run goes on."""
+        (self.path / SUMMARY).unlink(missing_ok=True)
 
     @property
     def finished(self) -> bool:

@@ -1,9 +1,8 @@
 """How many threads PyTorch is to use."""
 
-import os
-
 import torch
 
+from evorl.distributed.launch import cores_per_rank, threads_are_given
 from evorl.envs import cores
 from evorl.population import Population
 
@@ -14,10 +13,10 @@ LARGE = 32 * 32  # pixels of an image from which a convolution is
 def set_threads(population: Population) -> int:
     """One thread for small networks, where waiting for the others costs more than they bring.
 
-    An environment variable OMP_NUM_THREADS is left in charge.
+    An environment variable OMP_NUM_THREADS is left in charge, if it is the user's.
     """
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(suitable_threads(population, cores()))
+    if not threads_are_given():
+        torch.set_num_threads(suitable_threads(population, cores_per_rank(cores())))
     return torch.get_num_threads()
 
 

@@ -1,15 +1,19 @@
-"""A training run: wires the parts together, from a RunConfig to a scored run directory."""
+"""A training run: wires the parts together, from a RunConfig to a scored run directory.
+
+All ranks run this. What is split over them is made from `own`, the agents of this rank; what only
+the main rank does is its office's.
+"""
 
 import dataclasses
+import json
 import time
-from collections.abc import Generator
 from contextlib import ExitStack
-from typing import NamedTuple
-
-import numpy as np
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 from evorl.config import RunConfig, dump_config, unused_options
 from evorl.console import Console
+from evorl.distributed.world import World
 from evorl.envs import (
     EnvSpec,
     VectorEnv,
@@ -23,144 +27,172 @@ from evorl.evolution.lineage import birth
 from evorl.evolution.schedule import Schedule
 from evorl.genome import Genome
 from evorl.networks.layout import Problem
+from evorl.office import Begin, Office, make_checkpoints, make_office
 from evorl.parts import (
     env_spec,
-    make_evolve,
     make_genome,
+    make_genomes,
     make_population,
     make_problem,
     make_replay,
 )
-from evorl.pipeline.budget import Budget
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Evaluate
+from evorl.pipeline.everybody import Everybody
 from evorl.pipeline.follow import FollowSchedule
-from evorl.pipeline.hall_of_fame import HallOfFame
+from evorl.pipeline.gather import Gather
+from evorl.pipeline.generation import NextGeneration, generation_ends
 from evorl.pipeline.learn import AnnealBeta, Learn
+from evorl.pipeline.restore import Restore
+from evorl.pipeline.save import Save
+from evorl.pipeline.spread import Inherit, Spread
 from evorl.pipeline.task import Task
-from evorl.pipeline.track import Track
 from evorl.population import Population
+from evorl.replay import Replays
+from evorl.resuming import find_started
 from evorl.run_directory import RunDirectory
 from evorl.score import Score, held_out_score, summary
 from evorl.threads import set_threads
 
+Resume = RunDirectory | Literal["auto"] | None
+
 
 class Result(NamedTuple):
-    """What a run ended with."""
+    """What a run ended with; the main rank has it."""
 
     score: Score
     directory: RunDirectory
 
 
 def train(
-    config: RunConfig, console: Console | None = None, schedule: Schedule | None = None
-) -> Result:
-    """Train, evolve and score a population as the configuration says.
+    config: RunConfig,
+    console: Console | None = None,
+    schedule: Schedule | None = None,
+    world: World | None = None,
+    resume: Resume = None,
+) -> Result | None:
+    """Train, evolve and score a population as the configuration says; None but on the main rank.
 
-    With a schedule (and a configuration made by `along` it) the agents follow that instead.
+    With a schedule (and a configuration made by `along` it) the agents follow that instead. With
+    `resume` a run goes on from its newest checkpoint, as if it had never been stopped; `auto` looks
+    whether there is one of this name.
     """
     started = time.perf_counter()
-    console = console or Console(quiet=True)
     with ExitStack() as stack:
+        if world is None:
+            mesh = config.mesh
+            world = World.start(config.population.size, mesh.population, mesh.data, mesh.timeout)
+            stack.callback(world.close)
+        console = console if console and world.main else Console(quiet=True)
         stack.callback(console.close)
-        spec, reason = _choose_environments(config)
-        env = make_vector_env(spec, config.population.size, config.env.num_envs)
+        own = world.places(config.population.size)
+        spec, reason = _choose_environments(config, world)
+        env = make_vector_env(spec, len(own), config.env.num_envs)
         stack.callback(env.close)
         problem = make_problem(env.observation, env.num_actions)
-        population = make_population(config, problem, _scheduled(config, problem, schedule))
-        buffer, sampler = make_replay(config, env.observation)
-        slots = slots_for(spec, population.size, config.evaluation.episodes)
-        episodes = make_episodes(spec, slots)
+        genomes = _scheduled(config, problem, schedule) or make_genomes(config, problem)
+        population = make_population(config, problem, genomes, own, world.device)
+        buffer, sampler = make_replay(config, env.observation, own, world.device)
+        share = slice(world.data_rank, None, world.data)  # of the episodes of an evaluation
+        episodes = make_episodes(
+            spec, slots_for(spec, len(own), -(-config.evaluation.episodes // world.data))
+        )
         stack.callback(episodes.close)
         set_threads(population)
-        directory = _open_directory(config, spec, population)
-        console.say(f"environments: {spec.backend} ({reason})")
-        _introduce(config, env, population, directory, console)
+        everybody = Everybody(genomes, problem, population.algorithm)
+        context = Context(config.population.size)  # the whole run's, until it is spread
+
+        directory, resumed = _open_directory(
+            config, spec, population, genomes, world, schedule, resume
+        )
+        if world.main:
+            stack.enter_context(directory.locked())
+        shared = _shared_disk(config, world, directory)
+        office = None
+        if world.main:
+            office = make_office(config, directory, everybody, episodes, console, world.data)
+            console.say(f"environments: {spec.backend} ({reason})")
+            _introduce(config, env, population, world, directory, console)
 
         collect = Collect(
-            population, env, buffer, sampler, n_step=config.algorithm.n_step, seed=config.seed
+            population,
+            env,
+            buffer,
+            sampler,
+            n_step=config.algorithm.n_step,
+            seed=config.seed,
+            first=own.start,
+            copy=world.data_rank,
         )
         algorithm = config.algorithm
         learn = Learn(population, buffer, sampler, algorithm.learning_starts, algorithm.updates)
-        evaluate = Evaluate(population, episodes, config.evaluation, config.seed)
-        hall = HallOfFame(
-            population,
-            episodes,
-            directory,
-            config.evaluation,
-            env_id=config.env.id,
-            seed=config.seed,
-            stop_at=config.budget.stop_at,
+        evaluate = Evaluate(population, episodes, config.evaluation, config.seed, share)
+        per_iteration = config.population.size * config.env.num_envs * world.data
+        replays = Replays(buffer, sampler, own, world.data_rank, world.rank, world.size)
+        checkpoints = make_checkpoints(config, directory)
+        gather = Gather(world, population, everybody)
+        inherit = Inherit(world, everybody, sampler)
+        spread = Spread(world, population, everybody)
+        save = Save(
+            world,
+            config.checkpoint,
+            checkpoints if world.main else None,
+            replays,
+            office.progress if office else None,
+            shared=shared,
         )
-        budget, ends = Budget(config.budget, console), _GenerationEnds(config)
 
-        task = Task(Context(population.size))
+        task = Task(context)
         if schedule is not None:
             task.use(FollowSchedule(population, schedule))
-        task.use(AnnealBeta(sampler, config.replay, config.budget))
+        task.use(AnnealBeta(sampler, config.replay, config.budget, per_iteration))
         task.use(collect)
         task.use(learn)
-        task.use(budget)
-        task.use(evaluate, every=ends)
-        task.use(hall, every=ends)
-        task.use(budget, every=ends)
-        task.use(Track(population, hall, directory, console), every=ends)
-        task.use(_RefuseAllDead(population, directory), every=ends)
-        task.use(_Generation(collect), every=ends)
-        if config.evolution.method == "evolution":
-            task.use(make_evolve(config, population, sampler, hall, directory), every=ends)
+        if office:
+            task.use(office.budget.tick)
+        task.use(evaluate, every=generation_ends)
+        task.use(gather, every=generation_ends)
+        if office:
+            office.use(task)
+        task.use(NextGeneration(collect), every=generation_ends)
+        task.use(inherit, every=generation_ends)
+        task.use(save, every=generation_ends)
+        task.use(spread, every=generation_ends)
+        task.use(gather.begin, every=generation_ends)
+
         console.start(config.budget.env_steps, "training", "step")
-        context = task.run()
+        begin = Begin(world, config, office, everybody)
+        if not resumed:
+            begin.anew(context)
+        else:
+            begin.resumed(context, Restore(world, checkpoints, replays, shared=shared))
+            inherit(context)
+        spread(context)
+        gather.begin(context)
+        task.run()
+        return office and _score(config, office, spec, context, console, started)
 
-        if hall.best is None:
-            raise RunError(
-                f"{directory.path}: no agent ever had a finite fitness;"
-                " look at the rewards that the environment gives"
-            )
-        final = held_out_score(hall.best, spec, config, console)
-        seconds = time.perf_counter() - started
-        directory.write_summary(summary(config, context, hall.best, final, seconds))
+
+def _score(
+    config: RunConfig,
+    office: Office,
+    spec: EnvSpec,
+    context: Context,
+    console: Console,
+    started: float,
+) -> Result:
+    """The held-out score of the best agent, written down."""
+    best, directory = office.hall.best, office.directory
+    if best is None:
+        raise RunError(
+            f"{directory.path}: no agent ever had a finite fitness;"
+            " look at the rewards that the environment gives"
+        )
+    final = held_out_score(best, spec, config, console)
+    seconds = time.perf_counter() - started
+    directory.write_summary(summary(config, context, best, final, seconds))
     return Result(final, directory)
-
-
-class _GenerationEnds:
-    """True in the last iteration of a generation, and in the last of all."""
-
-    def __init__(self, config: RunConfig) -> None:
-        self.every = config.evaluation.every
-
-    def __call__(self, context: Context) -> bool:
-        return context.finished or (context.iteration + 1) % self.every == 0
-
-
-class _RefuseAllDead:
-    """Ends a run that nobody survives."""
-
-    def __init__(self, population: Population, directory: RunDirectory) -> None:
-        self.population, self.directory = population, directory
-
-    def __call__(self, context: Context) -> None:
-        if not np.isfinite(context.fitness).any() and not context.finished:
-            best = self.directory.path / "best"
-            left = f"{best} has the best agent there was" if best.exists() else "none was kept"
-            raise RunError(
-                f"{self.directory.path}: all agents are dead in generation {context.generation},"
-                " their loss, weights or returns are not finite; try a smaller algorithm.lr"
-                f" ({left})"
-            )
-
-
-class _Generation:
-    """Cuts the running episodes; at the iteration's end the next generation begins."""
-
-    def __init__(self, collect: Collect) -> None:
-        self.collect = collect
-
-    def __call__(self, context: Context) -> Generator[None, None, None]:
-        self.collect.end_generation()
-        yield
-        context.generation += 1
 
 
 def _scheduled(
@@ -179,36 +211,84 @@ def _scheduled(
     ]
 
 
-def _choose_environments(config: RunConfig) -> tuple[EnvSpec, str]:
-    spec = env_spec(config)
-    backend, reason = choose_backend(spec, config.population.size, config.env.num_envs)
+def _choose_environments(config: RunConfig, world: World) -> tuple[EnvSpec, str]:
+    """What `auto` stands for is measured on the main rank: all must take the same."""
+    spec, told = env_spec(config), None
+    if world.main:
+        size = len(world.places(config.population.size))
+        told = json.dumps(choose_backend(spec, size, config.env.num_envs)).encode()
+    backend, reason = json.loads(world.broadcast(told))
     return dataclasses.replace(spec, backend=backend), reason
 
 
-def _open_directory(config: RunConfig, spec: EnvSpec, population: Population) -> RunDirectory:
-    """The configuration is written with what `auto` stood for, so that a rerun does the same."""
-    env = config.env.model_copy(update={"backend": spec.backend})
-    compiled = population.compiled is not None
-    resolved = config.model_copy(update={"env": env, "compile": compiled})
-    directory = RunDirectory.create(config.run.folder, config.name, config.run.if_exists)
-    directory.write_config(dump_config(resolved))
-    directory.append_lineage([birth(g, i, None) for i, g in enumerate(population.genomes)])
-    return directory
+def _open_directory(
+    config: RunConfig,
+    spec: EnvSpec,
+    population: Population,
+    genomes: list[Genome],
+    world: World,
+    schedule: Schedule | None,
+    resume: Resume,
+) -> tuple[RunDirectory, bool]:
+    """The run's folder, made by the main rank, and whether it was there already.
+
+    The configuration is written with what `auto` stood for, so that a rerun does the same.
+    """
+    told = None
+    if world.main:
+        env = config.env.model_copy(update={"backend": spec.backend})
+        compiled = population.compiled is not None
+        resolved = config.model_copy(update={"env": env, "compile": compiled})
+        if resume == "auto":
+            resume = find_started(resolved)
+        directory = resume or RunDirectory.create(
+            config.run.folder, config.name, config.run.if_exists
+        )
+        directory.write_config(dump_config(resolved))
+        if resume is None:
+            directory.append_lineage([birth(g, i, None) for i, g in enumerate(genomes)])
+            if schedule is not None:
+                directory.write_schedule(schedule)
+        told = json.dumps([str(directory.path), resume is not None]).encode()
+    path, resumed = json.loads(world.broadcast(told))
+    return RunDirectory(Path(path)), resumed
+
+
+def _shared_disk(config: RunConfig, world: World, directory: RunDirectory) -> bool:
+    """Whether all ranks see the run's folder: the main rank leaves a file there for a moment."""
+    if config.checkpoint.shared_filesystem != "auto":
+        return bool(config.checkpoint.shared_filesystem)
+    if world.size == 1:
+        return True
+    token = directory.path / ".seen-by-all-ranks"
+    if world.main:
+        token.touch()
+    world.broadcast(b"" if world.main else None)
+    blind = world.agree(not token.exists())
+    if world.main:
+        token.unlink()
+    return not blind
 
 
 def _introduce(
     config: RunConfig,
     env: VectorEnv,
     population: Population,
+    world: World,
     directory: RunDirectory,
     console: Console,
 ) -> None:
     groups = len(population.groups)
     how = "compiled" if population.compiled else "eager"
     console.say(
-        f"agents:       {population.size} in {groups} group{'s' * (groups != 1)}, {how} updates,"
-        f" {config.env.num_envs} environments each of {config.env.id}"
+        f"agents:       {config.population.size} in {groups} group{'s' * (groups != 1)},"
+        f" {how} updates, {config.env.num_envs} environments each of {config.env.id}"
     )
+    if world.size > 1:
+        console.say(
+            f"ranks:        {world.size} on {world.device.type}, population {world.population}"
+            f" × data {world.data}"
+        )
     console.say(f"run:          {directory.path}")
     for line in unused_options(config, images=population.problem.image is not None):
         console.warn(line)

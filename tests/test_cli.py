@@ -477,7 +477,7 @@ def trainings(monkeypatch):
     """A trainer that only remembers what it was asked for."""
     asked = []
 
-    def train(config, console, schedule=None):
+    def train(config, console, schedule=None, resume=None):
         asked.append((config, schedule))
         value = 100.0 + config.seed
         score = Estimate(value, value - 1, value + 1)

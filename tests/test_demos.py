@@ -54,4 +54,11 @@ def test_shipped_config(path, tmp_path):
     assert result.score.episodes == 2
     assert np.isfinite(result.score.mean.value)
     files = {file.name for file in result.directory.path.iterdir()}
-    assert files == {"config.yaml", "metrics.jsonl", "lineage.jsonl", "summary.json", "best"}
+    assert files == {
+        "config.yaml",
+        "metrics.jsonl",
+        "lineage.jsonl",
+        "summary.json",
+        "best",
+        "checkpoints",
+    }

@@ -145,6 +145,7 @@ def test_what_a_run_leaves_behind(usual):
         "lineage.jsonl",
         "summary.json",
         "best",
+        "checkpoints",
     }
     assert {path.name for path in (usual / "best").iterdir()} == {
         "weights.safetensors",
@@ -285,10 +286,11 @@ def test_the_budget_is_reached_and_the_last_generation_scored(tmp_path, budget, 
     assert summary(path)["env_steps"] == lines[-1]
 
 
-def test_native_environments_reach_the_budget_too(tmp_path):
+def test_native_environments_come_as_near_to_the_budget_as_resets_allow(tmp_path):
+    """Steps in which an environment only resets don't count; the last generation may have some."""
     path = run(tmp_path, "env.backend=native", "env.num_envs=8", "budget.env_steps=1000")
     steps = metrics(path)[-1]["env_steps"]
-    assert 1000 <= steps < 1016
+    assert 960 <= steps < 1016
     assert_same_run(
         path,
         run(tmp_path / "again", *("env.backend=native", "env.num_envs=8"), "budget.env_steps=1000"),

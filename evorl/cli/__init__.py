@@ -10,9 +10,11 @@ import click
 from evorl import __version__
 from evorl.cli.compare import compare
 from evorl.cli.lineage import lineage
+from evorl.cli.resume import resume
 from evorl.cli.schedule import schedule
 from evorl.cli.schema import schema
 from evorl.cli.train import train
+from evorl.distributed.launch import is_main_process_of_launch, let_main_speak_first
 from evorl.errors import EvorlError
 
 
@@ -22,7 +24,7 @@ def cli() -> None:
     """Train and evolve populations of reinforcement-learning agents."""
 
 
-for _command in (train, lineage, schedule, compare, schema):
+for _command in (train, resume, lineage, schedule, compare, schema):
     cli.add_command(_command)
 
 
@@ -35,8 +37,10 @@ def main() -> None:
         error.show()
         sys.exit(2)
     except EvorlError as error:
+        let_main_speak_first()
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
-        sys.exit(130)
+    except (KeyboardInterrupt, click.Abort) as error:
+        if is_main_process_of_launch():
+            click.echo("interrupted", err=True)
+        sys.exit(getattr(error, "exit_code", 130))

@@ -1,7 +1,7 @@
 """evorl train: one run, or one agent along a schedule with several seeds."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -14,6 +14,7 @@ from evorl.statistics import summarise_group
 
 if TYPE_CHECKING:
     from evorl.score import Score
+    from evorl.trainer import Resume
 
 
 @click.command()
@@ -32,10 +33,16 @@ if TYPE_CHECKING:
     metavar="N",
     help="With --replay-schedule: N runs, with seed, seed + 1, … (1 if left out).",
 )
+@click.option(
+    "--resume",
+    type=click.Choice(["auto"]),
+    help="auto: go on with the run of this name if there is one, for launchers that restart a job.",
+)
 def train(
     config: Path,
     overrides: tuple[str, ...],
     quiet: bool,
+    resume: Literal["auto"] | None,
     replay_schedule: Path | None,
     seeds: int | None,
 ) -> None:
@@ -49,13 +56,15 @@ def train(
     evorl train configs/dqn/lunar_lander.yaml population.size=8 algorithm.lr=1e-3 seed=7
     evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
+    if resume and replay_schedule:
+        raise ConfigError("--resume: not with --replay-schedule; use evorl resume RUN for each run")
     if seeds is not None and replay_schedule is None:
         raise ConfigError("--seeds: only with --replay-schedule; one run has one seed, seed=7")
     console = Console(quiet)
     show_warnings_on(console)
     loaded = load_config(config, overrides)
     if replay_schedule is None:
-        _train(loaded, console)
+        run_and_tell(loaded, console, resume=resume)
     else:
         _replay(loaded, read_schedule(replay_schedule), seeds or 1, console)
 
@@ -74,8 +83,9 @@ def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console)
                     f"{path} exists already: choose another name, remove it,"
                     " or set run.if_exists=number"
                 )
-    scores = [_train(run, console, schedule).mean.value for run in runs]
-    if seeds > 1:
+    found = [run_and_tell(run, console, schedule) for run in runs]
+    scores = [score.mean.value for score in found if score]
+    if seeds > 1 and scores:
         mean = show_estimate(summarise_group(scores).mean)
         click.echo(f"mean held-out score of {seeds} seeds: {mean}")
 
@@ -85,12 +95,21 @@ def _seeded(config: RunConfig, seed: int) -> RunConfig:
     return parse_config(data, source=f"config for seed {seed}")
 
 
-def _train(config: RunConfig, console: Console, schedule: Schedule | None = None) -> "Score":
+def run_and_tell(
+    config: RunConfig,
+    console: Console,
+    schedule: Schedule | None = None,
+    resume: "Resume" = None,
+) -> "Score | None":
+    """Train, and print what the run ended with; None but on the main rank."""
+    from evorl.signals import ending_on_signals
     from evorl.trainer import train as run_training
 
-    result = run_training(config, console, schedule=schedule)
-    score = result.score
-    whose = f"seed {config.seed}: " if schedule else ""
+    with ending_on_signals():
+        result = run_training(config, console, schedule=schedule, resume=resume)
+    if result is None:
+        return None
+    score, whose = result.score, f"seed {config.seed}: " if schedule else ""
     click.echo(
         f"{whose}held-out score over {score.episodes} episodes: mean {show_estimate(score.mean)},"
         f" IQM {show_estimate(score.iqm)}"

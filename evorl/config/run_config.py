@@ -11,9 +11,11 @@ from evorl.config.section import Hyperparameters, Section
 from evorl.config.sections import (
     AlgorithmConfig,
     BudgetConfig,
+    CheckpointConfig,
     EnvConfig,
     EvaluationConfig,
     FolderConfig,
+    MeshConfig,
     NetworkConfig,
     PopulationConfig,
     ReplayConfig,
@@ -58,6 +60,12 @@ class RunConfig(Section):
         description="How the population changes from generation to generation.",
     )
     budget: BudgetConfig = Field(default_factory=BudgetConfig, description="When training ends.")
+    mesh: MeshConfig = Field(
+        default_factory=MeshConfig, description="How the ranks of a launch share the work."
+    )
+    checkpoint: CheckpointConfig = Field(
+        default_factory=CheckpointConfig, description="What is kept for going on later."
+    )
     run: FolderConfig = Field(default_factory=FolderConfig, description="Where the run is written.")
 
     def agent_hyperparameters(self, index: int) -> Hyperparameters:

@@ -1,6 +1,6 @@
 """The sections of a configuration: their options, each with its range and unit."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     ConfigDict,
@@ -208,6 +208,42 @@ class BudgetConfig(Section):
     )
     stop_at: float | None = Field(
         default=None, description="Confirmed fitness at which the run ends early."
+    )
+
+
+class MeshConfig(Section):
+    """How the ranks of a launch share the work: ranks = population × data."""
+
+    population: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = Field(
+        default="auto", description="Ranks among which agents are divided; auto: all that are left."
+    )
+    data: int = Field(
+        default=1,
+        ge=1,
+        le=4096,
+        description="Ranks that train the same agents, each on its own experience.",
+    )
+    timeout: float = Field(
+        default=600.0,
+        gt=0,
+        le=86400,
+        description="Seconds before a rank that does not come is lost.",
+    )
+
+
+class CheckpointConfig(Section):
+    """What is kept for going on after a run was stopped or killed."""
+
+    every: ranges.Count = Field(default=1, description="Generations between checkpoints.")
+    keep: int = Field(
+        default=2, ge=1, le=1000, description="Newest checkpoints that stay, beside the best one."
+    )
+    replay: bool = Field(
+        default=True,
+        description="Whether replays are kept; without, a resumed run first collects anew.",
+    )
+    shared_filesystem: ranges.AutoBool = Field(
+        default="auto", description="Whether all ranks see the run's folder; auto tries it."
     )
 
 

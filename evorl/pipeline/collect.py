@@ -27,9 +27,12 @@ class Collect:
         *,
         n_step: int,
         seed: int,
+        first: int = 0,
+        copy: int = 0,
     ) -> None:
+        """`first` is the number of this rank's first agent; `copy` its place on the data axis."""
         self.population, self.env, self.buffer, self.sampler = population, env, buffer, sampler
-        self.seed = seed
+        self.seed, self.first, self.copy = seed, first, copy
         self.num_envs = env.num_envs // population.size
         self.exploration = Exploration(self.num_envs, env.num_actions)
         spec = env.observation
@@ -81,13 +84,14 @@ class Collect:
         self._obs = None
 
     def _begin(self, generation: int) -> npt.NDArray[np.generic]:
-        agents = range(self.population.size)
-        seeds = [
-            integers(self.seed, "environment", generation, agent, count=self.num_envs)
-            for agent in agents
+        """Keyed by agent and not by rank: on which rank an agent trains changes nothing for it."""
+        keys = [
+            (generation, agent, *([self.copy] if self.copy else []))
+            for agent in range(self.first, self.first + self.population.size)
         ]
         for purpose, part in (("explore", self.exploration), ("sample", self.sampler)):
-            part.reseed([generator(self.seed, purpose, generation, agent) for agent in agents])
+            part.reseed([generator(self.seed, purpose, *key) for key in keys])
+        seeds = [integers(self.seed, "environment", *key, count=self.num_envs) for key in keys]
         return self.env.reset([seed for own in seeds for seed in own])
 
     def _of_the_living(self, step: Step) -> Step:

@@ -10,17 +10,27 @@ import numpy.typing as npt
 
 from evorl.pipeline.timer import Timer
 
+# What belongs to an agent, and what all ranks together have counted.
+ARRAYS = ("agent_steps", "agent_updates", "loss", "epsilon", "returns", "fitness")
+COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes")
+
 
 @dataclass
 class Context:
-    """The state of a run that stages hand on. An iteration is one step of every environment."""
+    """The state of a run that stages hand on. An iteration is one step of every environment.
+
+    Counts are those of all ranks at the generation's beginning, and this rank's own since then.
+    """
 
     agents: int
     iteration: int = 0
     generation: int = 0
+    ends: int = 0  # the iteration before which this generation is over
+    last: bool = False  # this generation is
     finished: bool = False
     env_steps: int = 0  # training steps of all agents together, of those replaced since, too
     evaluation_steps: int = 0  # environment steps spent on scoring
+    latest_evaluation: int = 0  # of these, in the latest generation
     updates: int = 0  # of all agents together
     episodes: int = 0  # training episodes that ended by themselves
     timer: Timer = field(default_factory=Timer)

@@ -89,6 +89,12 @@ def standard_errors(returns: Floats) -> Floats:
     return spread / math.sqrt(episodes)
 
 
+def fitness_of(returns: Floats) -> Floats:
+    """The mean of returns [P, E]; -inf for a dead agent, or if a return is no number."""
+    fitness = returns.mean(1)
+    return np.where(np.isfinite(fitness), fitness, -np.inf)
+
+
 class Evaluate:
     """Scores the population at the end of a generation."""
 
@@ -98,20 +104,22 @@ class Evaluate:
         episodes: Episodes,
         config: EvaluationConfig,
         seed: int,
+        share: slice = slice(None),
     ) -> None:
+        """`share` are the episodes that this rank plays, of those that its agents are to play."""
         self.population, self.episodes = population, episodes
         self.count, self.max_steps, self.seed = config.episodes, config.max_steps, seed
+        self.share = share
 
     def __call__(self, context: Context) -> None:
-        """Fitness is the mean return; -inf for a dead agent, or if a return is no number."""
+        """The returns of this rank's agents on its share of the episodes."""
         before = self.population.alive.copy()
         self.population.mark_dead()
         for agent in np.flatnonzero(before & ~self.population.alive):
             warn_dead(self.population.genomes[agent].id, "its weights are no longer finite")
         with context.timer("evaluate"):
             seeds = integers(self.seed, "evaluation", context.generation, count=self.count)
-            played = play(self.population, self.episodes, seeds, self.max_steps)
+            played = play(self.population, self.episodes, seeds[self.share], self.max_steps)
         context.evaluation_steps += played.steps
         context.returns = np.where(self.population.alive[:, None], played.returns, -np.inf)
-        fitness = context.returns.mean(1)
-        context.fitness = np.where(np.isfinite(fitness), fitness, -np.inf)
+        context.fitness = fitness_of(context.returns)

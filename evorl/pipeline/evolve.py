@@ -4,9 +4,12 @@ Legend: P agents, E episodes, L latest evaluations.
 """
 
 from collections import deque
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from evorl.evolution.lineage import birth
 from evorl.evolution.mutation import Mutation
@@ -14,9 +17,8 @@ from evorl.evolution.selection import Selection
 from evorl.genome import Genome
 from evorl.group import AgentState
 from evorl.pipeline.context import Context
+from evorl.pipeline.everybody import Everybody
 from evorl.pipeline.hall_of_fame import Champion, HallOfFame
-from evorl.population import Population
-from evorl.replay import Sampler
 from evorl.run_directory import RunDirectory
 from evorl.seeding import generator
 
@@ -26,8 +28,7 @@ class Evolve:
 
     def __init__(
         self,
-        population: Population,
-        sampler: Sampler,
+        everybody: Everybody,
         hall: HallOfFame,
         selection: Selection,
         mutation: Mutation,
@@ -35,14 +36,13 @@ class Evolve:
         *,
         seed: int,
     ) -> None:
-        self.population, self.sampler, self.directory = population, sampler, directory
-        self.hall = hall
+        self.everybody, self.hall, self.directory = everybody, hall, directory
         self.selection, self.mutation, self.seed = selection, mutation, seed
-        self.next_id = 1 + max(genome.id for genome in population.genomes)
+        self.next_id = 1 + max(genome.id for genome in everybody.genomes)
         # [P, E] of the latest evaluations; a child's are its parent's until it has its own
         self._returns: deque[npt.NDArray[np.float64]] = deque(maxlen=selection.config.eval_loop)
         # fitness at the last evaluation; a child's is its parent's
-        self._before = np.full(population.size, np.nan)
+        self._before = np.full(everybody.size, np.nan)
 
     def __call__(self, context: Context) -> None:
         """Replace agents by children of better ones; not after the last generation."""
@@ -58,7 +58,7 @@ class Evolve:
 
     def _select(self, context: Context) -> npt.NDArray[np.int64]:
         """Who follows whom; before there are enough evaluations to average, only the dead go."""
-        returns, alive = np.stack(self._returns), self.population.alive
+        returns, alive = np.stack(self._returns), self.everybody.alive
         random = generator(self.seed, "selection", context.generation)
         parents = self.selection(returns, alive, random)
         if len(returns) == self._returns.maxlen:
@@ -67,12 +67,12 @@ class Evolve:
 
     def _learn_from(self, context: Context) -> None:
         self._returns.append(context.returns)
-        values = [genome.hyperparameters for genome in self.population.genomes]
+        values = [genome.hyperparameters for genome in self.everybody.genomes]
         self.mutation.explore.observe(context.generation, values, self._before, context.fitness)
 
     def _replace(self, context: Context, parents: npt.NDArray[np.int64]) -> None:
-        genomes: list[Genome] = list(self.population.genomes)
-        states: list[AgentState] = [self.population.state(int(parent)) for parent in parents]
+        genomes: list[Genome] = list(self.everybody.genomes)
+        states: list[AgentState] = [self.everybody.state(int(parent)) for parent in parents]
         births = []
         context.inherit(parents)
         for place in np.flatnonzero(parents != np.arange(len(parents))):
@@ -87,9 +87,7 @@ class Evolve:
             )
             births.append(birth(genomes[place], int(place), parent.genome, parent.generation))
             self.next_id += 1
-        self.population.rebuild(genomes, states)
-        self.population.check(states)
-        self.sampler.inherit(parents)
+        self.everybody.replace(genomes, states, parents)
         self.directory.append_lineage(births)
 
     def _parent(self, context: Context, place: int, selected: int, state: AgentState) -> Champion:
@@ -98,7 +96,7 @@ class Evolve:
         DQN agents decay after their peak: going on from the peak, with other hyperparameters, is
         often the better start. The child's replay is the selected parent's all the same.
         """
-        genome = self.population.genomes[selected]
+        genome = self.everybody.genomes[selected]
         random = generator(self.seed, "champion", context.generation, place)
         best, score = self.hall.champion, self.hall.score
         chosen = random.random() < self.selection.config.champion
@@ -109,3 +107,17 @@ class Evolve:
         context.agent_updates[place] = best.own_updates
         self._before[place] = score
         return best
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What `restore` needs, as JSON and tensors."""
+        returns = np.stack(self._returns) if self._returns else np.zeros((0, 0, 0))
+        tensors = {"evolve.returns": returns, "evolve.before": self._before}
+        values = {"next_id": self.next_id, "explore": self.mutation.explore.state()}
+        return values, {name: torch.from_numpy(value) for name, value in tensors.items()}
+
+    def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Go on from an earlier `state`."""
+        self.next_id = values["next_id"]
+        self.mutation.explore.restore(values["explore"])
+        self._returns = deque(tensors["evolve.returns"].numpy(), self._returns.maxlen)
+        self._before = tensors["evolve.before"].numpy().copy()

@@ -5,9 +5,10 @@ run only if it also wins on further seeds, the same for all candidates. DQN agen
 peak: what is kept is a snapshot.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from evorl.agent_file import SavedAgent
 from evorl.config import EvaluationConfig
@@ -16,6 +17,7 @@ from evorl.genome import Genome
 from evorl.group import AgentState, newborn
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import play, standard_errors
+from evorl.pipeline.everybody import Everybody, pack, unpack
 from evorl.population import Population
 from evorl.run_directory import RunDirectory
 from evorl.seeding import integers
@@ -30,13 +32,24 @@ class Champion(NamedTuple):
     own_steps: int
     own_updates: int
 
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the weights."""
+        known = {name: getattr(self, name) for name in ("generation", "own_steps", "own_updates")}
+        return known | {"genome": self.genome.to_json(), "steps": self.state.steps}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any], state: AgentState) -> "Champion":
+        """Back from to_json's values and the weights."""
+        known = {name: values[name] for name in ("generation", "own_steps", "own_updates")}
+        return cls(Genome.from_json(values["genome"]), state, **known)
+
 
 class HallOfFame:
     """Confirms the best of each evaluation, and keeps best/ in the run's directory."""
 
     def __init__(
         self,
-        population: Population,
+        everybody: Everybody,
         episodes: Episodes,
         directory: RunDirectory,
         config: EvaluationConfig,
@@ -45,7 +58,7 @@ class HallOfFame:
         seed: int,
         stop_at: float | None = None,
     ) -> None:
-        self.population, self.episodes, self.directory = population, episodes, directory
+        self.everybody, self.episodes, self.directory = everybody, episodes, directory
         self.env_id, self.max_steps, self.stop_at = env_id, config.max_steps, stop_at
         self.seeds = integers(seed, "confirmation", count=config.confirm_episodes)
         self.best: SavedAgent | None = None
@@ -70,7 +83,7 @@ class HallOfFame:
         self.best = self._snapshot(context, agent)
         self.champion = Champion(
             self.best.genome,
-            self.population.state(agent),
+            self.everybody.state(agent),
             context.generation,
             int(context.agent_steps[agent]),
             int(context.agent_updates[agent]),
@@ -80,9 +93,9 @@ class HallOfFame:
             context.finished = True
 
     def _confirm(self, context: Context, agent: int) -> float:
-        population = self.population
-        alone = Population([population.genomes[agent]], population.problem, population.algorithm)
-        alone.rebuild(alone.genomes, [newborn(population.state(agent).online)])
+        everybody = self.everybody
+        alone = Population([everybody.genomes[agent]], everybody.problem, everybody.algorithm)
+        alone.rebuild(alone.genomes, [newborn(everybody.state(agent).online)])
         played = play(alone, self.episodes, self.seeds, self.max_steps)
         context.evaluation_steps += played.steps
         score = float(played.returns.mean())
@@ -98,6 +111,30 @@ class HallOfFame:
             "env_steps": context.env_steps,
             "own_steps": int(context.agent_steps[agent]),
         }
-        state = self.population.state(agent)
-        genome = self.population.genomes[agent]
-        return SavedAgent(genome, self.population.problem, state.online, facts)
+        state = self.everybody.state(agent)
+        genome = self.everybody.genomes[agent]
+        return SavedAgent(genome, self.everybody.problem, state.online, facts)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What `restore` needs, as JSON and tensors."""
+        if self.best is None or self.champion is None:
+            return {"champion": None}, {}
+        values = {
+            "champion": self.champion.to_json(),
+            "facts": self.best.facts,
+            "score": self.score if np.isfinite(self.score) else None,
+        }
+        return values, {f"champion.{k}": v for k, v in pack([self.champion.state]).items()}
+
+    def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Go on from an earlier `state`; best/ becomes what it was then."""
+        found = values["champion"]
+        if found is None:
+            return
+        start = "champion."
+        own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+        self.champion = Champion.from_json(found, unpack(own, {0: found["steps"]})[0])
+        genome, weights = self.champion.genome, self.champion.state.online
+        self.best = SavedAgent(genome, self.everybody.problem, weights, values["facts"])
+        self.score = -np.inf if values["score"] is None else values["score"]
+        self.directory.save_best(self.best)

@@ -80,14 +80,21 @@ class Learn:
 class AnnealBeta:
     """Importance weights correct more and more of the bias as training goes on."""
 
-    def __init__(self, sampler: Sampler, config: ReplayConfig, budget: BudgetConfig) -> None:
-        self.sampler, self.budget = sampler, budget
+    def __init__(
+        self, sampler: Sampler, config: ReplayConfig, budget: BudgetConfig, per_iteration: int
+    ) -> None:
+        """`per_iteration` are the environment steps of all ranks: they all anneal alike."""
+        self.sampler, self.budget, self.per_iteration = sampler, budget, per_iteration
         self.start, self.end = config.beta_start, config.beta_end
+        self._generation, self._first, self._spent = -1, 0, 0  # where the generation began
 
     def __call__(self, context: Context) -> None:
         """Set the exponent for this iteration's batches."""
-        progress = spent(self.budget, context) / self.budget.env_steps
-        self.sampler.beta = linear_beta(self.start, self.end, progress)
+        if context.generation != self._generation:
+            self._generation, self._first = context.generation, context.iteration
+            self._spent = spent(self.budget, context)
+        now = self._spent + self.per_iteration * (context.iteration - self._first)
+        self.sampler.beta = linear_beta(self.start, self.end, now / self.budget.env_steps)
 
 
 def warn_dead(agent: int, reason: str) -> None:

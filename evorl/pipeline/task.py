@@ -12,7 +12,7 @@ at the iteration's end, in reverse order of the stages.
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 
 class Iterating(Protocol):
@@ -24,6 +24,7 @@ class Iterating(Protocol):
 
 C = TypeVar("C", bound=Iterating)
 Stage = Callable[[C], Generator[None, None, None] | None]
+Where = Literal["all", "main"]
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,20 @@ class Step(Generic[C]):
 
 
 class Task(Generic[C]):
-    """Stages in order, over one context."""
+    """Stages in order, over one context; those for the main rank run on that one only."""
 
-    def __init__(self, context: C) -> None:
-        self.context = context
+    def __init__(self, context: C, main: bool = True) -> None:
+        self.context, self.main = context, main
         self.steps: list[Step[C]] = []
 
-    def use(self, stage: Stage[C], every: int | Callable[[C], bool] = 1) -> "Task[C]":
+    def use(
+        self, stage: Stage[C], every: int | Callable[[C], bool] = 1, on: Where = "all"
+    ) -> "Task[C]":
         """Add a stage that runs every so many iterations, or when `every(context)` is true."""
         if not callable(every) and every < 1:
             raise ValueError(f"a stage runs every 1 iteration or more, got {every}")
-        self.steps.append(Step(stage, every))
+        if on == "all" or self.main:
+            self.steps.append(Step(stage, every))
         return self
 
     def run(self) -> C:
@@ -61,15 +65,14 @@ class Task(Generic[C]):
         return self.context
 
     def iterate(self) -> None:
-        """One iteration: every stage that is due, then what they left for the end."""
+        """One iteration: the stages due at its beginning, then what they left for the end."""
         waiting: list[Generator[None, None, None]] = []
         try:
-            for step in self.steps:
-                if step.due(self.context):
-                    rest = step.stage(self.context)
-                    if rest is not None:
-                        next(rest, None)
-                        waiting.append(rest)
+            for step in [step for step in self.steps if step.due(self.context)]:
+                rest = step.stage(self.context)
+                if rest is not None:
+                    next(rest, None)
+                    waiting.append(rest)
             while waiting:
                 if next(waiting.pop(), StopIteration) is not StopIteration:
                     raise RuntimeError("a stage yields once, and this one yielded again")

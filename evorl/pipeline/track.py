@@ -13,8 +13,8 @@ from evorl.console import Console, generation_line
 from evorl.evolution.lineage import fitness_line
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import standard_errors
+from evorl.pipeline.everybody import Everybody
 from evorl.pipeline.hall_of_fame import HallOfFame
-from evorl.population import Population
 from evorl.run_directory import RunDirectory
 
 
@@ -23,12 +23,12 @@ class Track:
 
     def __init__(
         self,
-        population: Population,
+        everybody: Everybody,
         hall: HallOfFame,
         directory: RunDirectory,
         console: Console,
     ) -> None:
-        self.population, self.hall = population, hall
+        self.everybody, self.hall = everybody, hall
         self.directory, self.console = directory, console
         self._started = self._last = time.perf_counter()
         self._last_steps = 0
@@ -38,7 +38,7 @@ class Track:
         self.directory.append_metrics(self._metrics(context))
         self.directory.append_lineage(self._fitness_lines(context))
         self.console.show(f"best {self.hall.score:.1f}")
-        ids = [genome.id for genome in self.population.genomes]
+        ids = [genome.id for genome in self.everybody.genomes]
         self.console.say(
             generation_line(
                 context.generation, context.env_steps, context.fitness, ids, self.hall.score
@@ -49,7 +49,7 @@ class Track:
         now = time.perf_counter()
         rate = (context.env_steps - self._last_steps) / max(now - self._last, 1e-9)
         self._last, self._last_steps = now, context.env_steps
-        genomes = self.population.genomes
+        genomes = self.everybody.genomes
         return {
             "generation": context.generation,
             "env_steps": context.env_steps,
@@ -61,7 +61,7 @@ class Track:
             "best": self.hall.score,
             "ids": [genome.id for genome in genomes],
             "fitness": _floats(context.fitness),
-            "alive": [bool(alive) for alive in self.population.alive],
+            "alive": [bool(alive) for alive in self.everybody.alive],
             "loss": _floats(context.loss),
             "exploration": _floats(context.epsilon),
             "hyperparameters": {
@@ -84,7 +84,7 @@ class Track:
                 fitness=float(context.fitness[place]),
                 error=float(errors[place]),
             )
-            for place, genome in enumerate(self.population.genomes)
+            for place, genome in enumerate(self.everybody.genomes)
         ]
 
 

@@ -9,6 +9,7 @@ from evorl.replay.buffer import ReplayBuffer
 from evorl.replay.nstep import NStep
 from evorl.replay.plans import GroupPlan, split_groups
 from evorl.replay.priority import Priorities, linear_beta
+from evorl.replay.replays import Replays
 from evorl.replay.sampling import PrioritisedSampler, Sampler, UniformSampler
 from evorl.replay.transitions import Items, Samples, Transitions
 
@@ -19,6 +20,7 @@ __all__ = [
     "Priorities",
     "PrioritisedSampler",
     "ReplayBuffer",
+    "Replays",
     "Sampler",
     "Samples",
     "Transitions",

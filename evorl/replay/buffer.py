@@ -143,6 +143,23 @@ class ReplayBuffer:
             for replay, part in enumerate(parts):
                 stored[replay * self.capacity :][: len(part)] = part.to(self.device)
 
+    def export(self, replay: int) -> dict[str, Tensor]:
+        """One ring, to go to another buffer of the same geometry."""
+        first, size = replay * self.capacity, int(self._size[replay])
+        state = {
+            name: stored[first : first + size].contiguous()
+            for name, stored in zip(self._store._fields, self._store, strict=True)
+        }
+        state["position"] = torch.tensor([self._position[replay]])
+        return state
+
+    def take_over(self, replay: int, state: dict[str, Tensor]) -> None:
+        """Ring `replay` becomes one that was exported elsewhere."""
+        first, size = replay * self.capacity, len(state["action"])
+        for name, stored in zip(self._store._fields, self._store, strict=True):
+            stored[first : first + size] = state[name].to(self.device)
+        self._position[replay], self._size[replay] = int(state["position"].item()), size
+
     def _held(self, stored: Tensor) -> Tensor:
         """Each ring's filled part: it grows from the front, so that is a prefix."""
         rings = [

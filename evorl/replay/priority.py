@@ -37,6 +37,20 @@ class Priorities:
         self.tree.inherit(parents)
         self._highest = self._highest[parents]
 
+    def export(self, agent: int) -> dict[str, Tensor]:
+        """One agent's priorities."""
+        leaves = self.tree.priorities()[agent].copy()
+        return {
+            "priorities": torch.from_numpy(leaves),
+            "highest": torch.tensor([self._highest[agent]]),
+        }
+
+    def take_over(self, agent: int, leaves: FloatArray, highest: float) -> None:
+        """An agent's priorities become these [capacity]."""
+        everything = np.arange(len(leaves))
+        self.tree.set(np.full(len(leaves), agent), everything, leaves)
+        self._highest[agent] = highest
+
     def importance(
         self, agents: IntArray, leaves: IntArray, sizes: IntArray, beta: float
     ) -> FloatArray:

@@ -30,6 +30,9 @@ class Sampler(Protocol):
     beta: float
     """Importance exponent, set before each round; uniform sampling has no use for it."""
 
+    own: bool
+    """Whether each agent has a replay for itself."""
+
     def reseed(self, generators: Sequence[np.random.Generator]) -> None:
         """New random streams, one per agent."""
 
@@ -47,6 +50,12 @@ class Sampler(Protocol):
     def inherit(self, parents: IntArray) -> None:
         """Agent i is from now on a child of agent parents[i] and has seen what its parent saw."""
 
+    def export(self, agent: int) -> dict[str, Tensor]:
+        """What an agent's child on another rank takes over."""
+
+    def take_over(self, agent: int, state: dict[str, Tensor]) -> None:
+        """An agent becomes the child of one that was exported on another rank."""
+
     def state_dict(self) -> dict[str, Tensor]:
         """What a checkpoint needs beside the buffer; streams are reseeded every generation."""
 
@@ -57,7 +66,13 @@ class Sampler(Protocol):
 class UniformSampler:
     """Every item of an agent's replay is equally likely."""
 
-    def __init__(self, buffer: ReplayBuffer, generators: Sequence[np.random.Generator]) -> None:
+    def __init__(
+        self,
+        buffer: ReplayBuffer,
+        generators: Sequence[np.random.Generator],
+        own: bool | None = None,
+    ) -> None:
+        """`own`: each agent has its replay for itself; to be said where there is but one agent."""
         self.beta = 1.0
         self._buffer = buffer
         self._generators = list(generators)
@@ -66,6 +81,7 @@ class UniformSampler:
             raise ValueError(
                 f"{population} agents on {buffer.num_replays} replays: one shared, or one for each"
             )
+        self.own = buffer.num_replays > 1 if own is None else own
         replays = np.arange(population)
         self._replay_of = replays if buffer.num_replays > 1 else np.zeros_like(replays)
         self._first_slots = self._replay_of * buffer.capacity
@@ -105,6 +121,15 @@ class UniformSampler:
         """Replays of their own are copied from the parents; a shared one is everybody's already."""
         if self._buffer.num_replays > 1:
             self._buffer.inherit(parents)
+
+    def export(self, agent: int) -> dict[str, Tensor]:
+        """Its replay, if it has one of its own."""
+        return self._buffer.export(agent) if self.own else {}
+
+    def take_over(self, agent: int, state: dict[str, Tensor]) -> None:
+        """Its replay; one that the agents of a rank share stays as it is."""
+        if self.own:
+            self._buffer.take_over(agent, state)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Nothing beside the buffer."""
@@ -157,8 +182,9 @@ class PrioritisedSampler(UniformSampler):
         generators: Sequence[np.random.Generator],
         alpha: float = 0.6,
         epsilon: float = 1e-6,
+        own: bool | None = None,
     ) -> None:
-        super().__init__(buffer, generators)
+        super().__init__(buffer, generators, own)
         self.priorities = Priorities(len(self._generators), buffer.capacity, alpha, epsilon)
         self._round: tuple[Layout, IntArray] | None = None  # the last sample: its layout and draws
 
@@ -194,6 +220,20 @@ class PrioritisedSampler(UniformSampler):
         """Priorities follow the weights that they were measured with."""
         super().inherit(parents)
         self.priorities.inherit(parents)
+
+    def export(self, agent: int) -> dict[str, Tensor]:
+        """Replay and priorities."""
+        return super().export(agent) | self.priorities.export(agent)
+
+    def take_over(self, agent: int, state: dict[str, Tensor]) -> None:
+        """Replay and priorities; in a shared replay all items are new to it."""
+        super().take_over(agent, state)
+        if self.own:
+            leaves, highest = state["priorities"].numpy(), float(state["highest"].item())
+        else:
+            known = np.arange(self._buffer.capacity) < self._buffer.sizes[0]
+            leaves, highest = known.astype(np.float64), 1.0
+        self.priorities.take_over(agent, leaves, highest)
 
     def state_dict(self) -> dict[str, Tensor]:
         """All agents' priorities."""

@@ -1,4 +1,4 @@
-"""When a run has spent its environment steps."""
+"""How long generations are, and when a run has spent its environment steps."""
 
 import pytest
 
@@ -17,50 +17,58 @@ class Bar(Console):
         self.shown += steps
 
 
-def spend(budget, context, training, evaluation=0):
-    """An iteration, and what the evaluation at its end takes."""
-    context.env_steps += training
-    budget(context)
-    if evaluation:
+def lengths(config, every, per_iteration, evaluation=0, counted=1.0):
+    """Iterations of each generation of a run; `counted` is the share of steps that are valid."""
+    bar, context = Bar(), Context(2)
+    budget = Budget(config, bar, every=every, per_iteration=per_iteration)
+    budget.begin(context)
+    found = []
+    while not context.finished:
+        begun = context.iteration
+        while context.iteration < context.ends:
+            context.iteration += 1
+            budget.tick(context)
+        context.iteration -= 1  # a task counts an iteration when it is over
+        context.env_steps += round((context.ends - begun) * per_iteration * counted)
         context.evaluation_steps += evaluation
+        found.append(context.ends - begun)
         budget(context)
+        context.iteration += 1
+    spent = context.env_steps + (context.evaluation_steps if config.counts == "all" else 0)
+    assert bar.shown == spent
+    return found
 
 
 @pytest.mark.parametrize("evaluation", [0, 1000])
 def test_training_steps_only(evaluation):
-    bar, context = Bar(), Context(2)
-    budget = Budget(BudgetConfig(env_steps=30), bar)
-    spend(budget, context, 10, evaluation)
-    spend(budget, context, 19, evaluation)
-    assert not context.finished
-    spend(budget, context, 1)
-    assert context.finished
-    assert bar.shown == 30
+    assert lengths(BudgetConfig(env_steps=30), 2, 5, evaluation) == [2, 2, 2]
+    assert lengths(BudgetConfig(env_steps=31), 2, 5, evaluation) == [2, 2, 2, 1]
+    assert lengths(BudgetConfig(env_steps=1), 2, 5, evaluation) == [1]
 
 
-def test_evaluations_count_and_the_last_is_left_room_for():
-    bar, context = Bar(), Context(2)
-    budget = Budget(BudgetConfig(env_steps=100, counts="all"), bar)
-    spend(budget, context, 10, evaluation=20)
-    spend(budget, context, 10, evaluation=25)  # 65 spent
-    spend(budget, context, 9)
-    assert not context.finished  # 74, and an evaluation as long as the last makes 99
-    assert bar.shown == 74
-    spend(budget, context, 1)
-    assert context.finished
+def test_evaluations_count_and_the_next_is_left_room_for():
+    # 10 + 20, 10 + 20, and of the 40 left 20 are for the evaluation
+    assert lengths(BudgetConfig(env_steps=100, counts="all"), 1, 10, 20) == [1, 1, 1]
+    assert lengths(BudgetConfig(env_steps=100, counts="all"), 20, 1, 20) == [20, 20]
 
 
 def test_no_generation_begins_that_could_not_be_scored():
-    context = Context(2)
-    budget = Budget(BudgetConfig(env_steps=100, counts="all"), Bar())
-    spend(budget, context, 10, evaluation=30)
-    assert not context.finished
-    spend(budget, context, 5, evaluation=35)  # 80 spent, and the next would take 35
-    assert context.finished
+    assert lengths(BudgetConfig(env_steps=100, counts="all"), 1, 10, 35) == [1, 1]
+
+
+def test_steps_that_do_not_count_are_made_up_for_but_by_one_short_generation_only():
+    assert lengths(BudgetConfig(env_steps=1000), 10, 10, counted=0.9) == [10] * 11 + [1]
+
+
+def test_a_run_that_goes_on_is_planned_like_one_that_was_never_stopped():
+    context = Context(2, iteration=40, env_steps=400, evaluation_steps=60, latest_evaluation=20)
+    budget = Budget(BudgetConfig(env_steps=600, counts="all"), Bar(), every=20, per_iteration=10)
+    budget.begin(context)
+    assert (context.ends, context.last, context.finished) == (52, True, False)
 
 
 def test_what_ended_the_run_already_stays():
     context = Context(2)
     context.finished = True
-    Budget(BudgetConfig(env_steps=100), Bar())(context)
+    Budget(BudgetConfig(env_steps=100), Bar(), every=1, per_iteration=1)(context)
     assert context.finished

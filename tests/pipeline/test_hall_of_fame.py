@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from people import together
 
 from evorl.agent_file import load_agent
 from evorl.algorithms.dqn import DQN
@@ -30,12 +31,14 @@ def episodes():
 
 def make_hall(folder, episodes, **options):
     genomes = [Genome(10 + i, Architecture((8,)), Hyperparameters().model_dump()) for i in range(3)]
-    population = Population(genomes, Problem(4, 2), DQN(), seed=1)
+    live = Population(genomes, Problem(4, 2), DQN(), seed=1)
+    everybody = together(live)
     directory = RunDirectory.create(folder, "run")
     config = EvaluationConfig(confirm_episodes=4, max_steps=50)
     hall = HallOfFame(
-        population, episodes, directory, config, env_id="CartPole-v1", seed=5, **options
+        everybody, episodes, directory, config, env_id="CartPole-v1", seed=5, **options
     )
+    hall.live = live
     return hall, Context(3)
 
 
@@ -69,7 +72,7 @@ def test_the_further_episodes_are_played_by_the_agent_on_seeds_of_their_own(tmp_
     assert not set(seeds) & set(held_out(5, 100))
     assert not set(seeds) & set(integers(5, "evaluation", 0, count=10))
     one = make_episodes(EnvSpec("CartPole-v1", "sync"), 12)
-    expected = play(hall.population, one, seeds, 50)
+    expected = play(hall.live, one, seeds, 50)
     one.close()
     assert hall.score == expected.returns[1].mean()
     assert context.evaluation_steps == expected.returns[1].sum()  # CartPole pays 1 a step
@@ -105,8 +108,8 @@ def test_a_lucky_fitness_does_not_replace_the_best(tmp_path, episodes, confirmat
 def test_what_is_kept_does_not_learn_on(tmp_path, episodes):
     hall, context = make_hall(tmp_path, episodes)
     evaluated(hall, context, 5.0, 1.0, 1.0)
-    before = {name: value.clone() for name, value in hall.population.state(0).online.items()}
-    for group in hall.population.groups:
+    before = {name: value.clone() for name, value in hall.everybody.state(0).online.items()}
+    for group in hall.live.groups:
         group.theta.add_(1)
     for agent in (hall.best, kept(hall)):
         assert all(torch.equal(agent.parameters[name], value) for name, value in before.items())

@@ -148,11 +148,23 @@ def test_beta_grows_with_the_steps_of_all_agents(steps, beta):
     context = Context(4)
     context.env_steps = steps
     config = ReplayConfig(beta_start=0.4, beta_end=1.0)
-    AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000))(context)
+    AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000), 8)(context)
     assert learn.sampler.beta == pytest.approx(beta)
     context.env_steps, context.evaluation_steps = steps // 2, steps - steps // 2
-    AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000, counts="all"))(context)
+    AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000, counts="all"), 8)(context)
     assert learn.sampler.beta == pytest.approx(beta)
+
+
+def test_within_a_generation_beta_grows_by_the_iterations_of_all_ranks():
+    learn, context = make_learn(make_population(), prioritised=True), Context(4)
+    config = ReplayConfig(beta_start=0.0, beta_end=1.0)
+    anneal = AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000), per_iteration=100)
+    found = []
+    for generation, iteration, steps in ((0, 0, 0), (0, 1, 7), (0, 2, 9), (1, 3, 290), (1, 4, 300)):
+        context.generation, context.iteration, context.env_steps = generation, iteration, steps
+        anneal(context)
+        found.append(learn.sampler.beta)
+    assert found == pytest.approx([0, 0.1, 0.2, 0.29, 0.39])
 
 
 def spoil(population, agent):

@@ -54,11 +54,17 @@ def test_every_number_means_in_its_multiples():
     assert log.lines == [3, 6]
 
 
-def test_every_callable_is_asked_with_the_context_after_the_stages_before():
+def test_every_callable_is_asked_before_the_first_stage():
     task = Task(Log(4))
     task.use(plain("x"))
     task.use(plain("even"), every=lambda log: len(log.lines) % 2 == 0)
-    assert task.run().lines == ["x", "x", "even", "x", "even", "x", "even"]
+    assert task.run().lines == ["x", "even", "x", "even", "x", "even", "x", "even"]
+
+
+def test_stages_of_the_main_rank_run_there_only():
+    for main in (True, False):
+        task = Task(Log(1), main).use(plain("all")).use(plain("main"), on="main")
+        assert task.run().lines == ["all", "main"][: 1 + main]
 
 
 def test_a_finished_context_runs_nothing():

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from people import together
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import Hyperparameters
@@ -53,9 +54,9 @@ def make_track(tmp_path, quiet=True):
         Genome(20 + i, Architecture(hidden), Hyperparameters(lr=lr).model_dump())
         for i, (hidden, lr) in enumerate([((8,), 1e-3), ((8, 8), 1e-2), ((40,), 0.5)])
     ]
-    population = Population(genomes, Problem(4, 2), DQN(), seed=1)
+    everybody = together(Population(genomes, Problem(4, 2), DQN(), seed=1))
     directory = RunDirectory.create(tmp_path, "run")
-    return Track(population, Fame(), directory, Console(quiet)), Context(3)
+    return Track(everybody, Fame(), directory, Console(quiet)), Context(3)
 
 
 def lines(track, name="metrics.jsonl"):
@@ -81,7 +82,7 @@ def test_lines_of_metrics(tmp_path):
     context.epsilon = np.array([1.0, 0.5, 0.05])
     context.updates = 6
     context.episodes, context.evaluation_steps = 4, 77
-    track.population.alive[0] = False
+    track.everybody.alive[0] = False
     with context.timer("act"):
         pass
     evaluated(track, context, -np.inf, 5.0, 3.0)

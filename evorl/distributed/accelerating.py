@@ -1,0 +1,76 @@
+"""The process group and the device, through Accelerate."""
+
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from accelerate.utils import (  # type: ignore[import-untyped]
+    InitProcessGroupKwargs,
+    parse_flag_from_env,
+)
+
+from evorl.distributed.launch import local_ranks
+from evorl.errors import ConfigError, RunError
+
+
+def make_accelerator(ranks: int, timeout: float) -> tuple[Any, bool]:
+    """The Accelerator of so many launched ranks, and whether it made the process group.
+
+    Where it raises, that group is closed.
+    """
+    wait = InitProcessGroupKwargs(timeout=timedelta(seconds=timeout))
+    had_group = dist.is_initialized()
+    try:
+        accelerator = _connect(ranks, wait)
+        _check_ranks(accelerator, ranks)
+    except BaseException:
+        if dist.is_initialized() and not had_group:
+            dist.destroy_process_group()
+        raise
+    return accelerator, dist.is_initialized() and not had_group
+
+
+def _connect(ranks: int, wait: InitProcessGroupKwargs) -> Any:
+    try:
+        return Accelerator(cpu=_on_cpu(ranks), kwargs_handlers=[wait])
+    except ValueError as error:  # such as mixed precision that this device does not have
+        raise ConfigError(f"accelerate: {' '.join(str(error).split())}") from error
+    except dist.DistError as error:
+        raise RunError(
+            f"start: the {ranks} ranks did not find each other; check the address and port of the"
+            " main process, and that every machine was started"
+        ) from error
+
+
+def _on_cpu(ranks: int) -> bool:
+    """Whether to train on the CPU.
+
+    Without a GPU Accelerate must be told so: else it takes each of several ranks for the only one.
+    """
+    device = torch.accelerator.current_accelerator(check_available=True)
+    if device is None or parse_flag_from_env("ACCELERATE_USE_CPU"):
+        return True
+    if ranks == 1:
+        return False
+    if device.type == "mps":  # one for all, and no collectives
+        return True
+    if torch.accelerator.device_count() < local_ranks():
+        raise ConfigError(
+            f"{device.type}: every rank needs a device of its own, got"
+            f" {torch.accelerator.device_count()} for {local_ranks()} ranks on this machine; start"
+            " fewer, or set ACCELERATE_USE_CPU=true"
+        )
+    return False
+
+
+def _check_ranks(accelerator: Any, ranks: int) -> None:
+    if accelerator.num_processes != ranks:
+        raise ConfigError(
+            f"WORLD_SIZE: {ranks} ranks were launched, but Accelerate counts"
+            f" {accelerator.num_processes}; make no Accelerator before the World, and start with"
+            " accelerate launch and a file of configs/accelerate"
+        )
+    if ranks > 1 and not dist.is_initialized():
+        raise RuntimeError("a World was closed in this process: its ranks cannot meet again")

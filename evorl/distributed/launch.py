@@ -1,0 +1,63 @@
+"""What a launcher (accelerate launch, torchrun) put into the environment of its processes."""
+
+import os
+import time
+
+from evorl.errors import ConfigError
+
+NEEDED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # where there are several ranks
+RESTART = "start with accelerate launch, or unset it"
+
+
+def launched_ranks() -> int:
+    """The ranks that were launched, this one included; 1 without a launcher."""
+    ranks = _number("WORLD_SIZE", 1)
+    missing = [name for name in NEEDED if name not in os.environ]
+    if ranks > 1 and missing:
+        raise ConfigError(f"WORLD_SIZE: got {ranks}, but no {', '.join(missing)}; {RESTART}")
+    return ranks
+
+
+def local_ranks() -> int:
+    """The ranks on this machine, this one included."""
+    return _number("LOCAL_WORLD_SIZE", 1)
+
+
+def is_main_process_of_launch() -> bool:
+    """Whether this is rank 0, or no rank at all; known before there is a World."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def let_main_speak_first(patience: float = 5.0) -> None:
+    """Call before an error is printed: ranks other than the main one wait.
+
+    A launcher ends all ranks as soon as one has failed, and so perhaps the main one before its line
+    is out. An error that all ranks have is printed by the main one, whose exit ends the others
+    here. One that the main rank does not have is printed after all, `patience` seconds later.
+    """
+    if not is_main_process_of_launch():
+        time.sleep(patience)
+
+
+def cores_per_rank(cores: int) -> int:
+    """This rank's share of the machine's cores, at least one."""
+    return max(1, cores // local_ranks())
+
+
+def threads_are_given() -> bool:
+    """Whether the user set OMP_NUM_THREADS, and not the launcher.
+
+    accelerate launch and torchrun set it to 1 if the user did not; 1 under a launcher is taken for
+    that.
+    """
+    launched = "LOCAL_WORLD_SIZE" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return bool(threads) and not (launched and threads == "1")
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    # Not isdecimal, which takes other scripts' digits; not int alone, which takes "1_0".
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise ConfigError(f"{name}: expected a whole number from 1 on, got {text!r}; {RESTART}")
+    return int(text)

@@ -1,0 +1,76 @@
+"""A barrier that knows who is missing.
+
+The ranks meet in the launcher's key-value store: it outlives a rank, every rank can look up who
+came, and one that waits there can still be interrupted, unlike in a collective.
+"""
+
+import itertools
+import os
+import time
+from datetime import timedelta
+
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+from evorl.errors import RunError
+
+LONGEST_PAUSE = 0.05  # seconds between two looks
+ALL_CAME = b"all came"
+
+_numbers = itertools.count()  # meetings of one process share the store
+
+
+class Meeting:
+    """The same ranks, time after time; made by all of them in the same order."""
+
+    def __init__(self, rank: int, size: int, timeout: float) -> None:
+        self._rank, self._size, self._timeout = rank, size, timeout
+        self._times = 0
+        store = TCPStore(
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            is_master=False,
+            timeout=timedelta(seconds=timeout),
+        )
+        self._store = PrefixStore(f"evorl/meeting{next(_numbers)}", store)
+
+    def meet(self, where: str) -> None:
+        """Wait for the other ranks; all ranks leave, or all raise the same RunError."""
+        self._times += 1
+        try:
+            verdict = self._wait([self._key(rank) for rank in range(self._size)])
+            self._forget_the_last()
+        except RuntimeError as error:
+            raise RunError(
+                f"{where}: lost the launcher of the main machine; start the run again"
+            ) from error
+        if verdict != ALL_CAME:
+            raise RunError(
+                f"{where}: {verdict.decode()} did not come within {self._timeout:g} s; look for an"
+                " error above, and start the run again"
+            )
+
+    def _wait(self, keys: list[str]) -> bytes:
+        self._store.set(keys[self._rank], "here")
+        deadline = time.monotonic() + self._timeout
+        pause = 0.0005
+        while not (came := self._store.check(keys)) and time.monotonic() < deadline:
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        missing = [] if came else [i for i, key in enumerate(keys) if not self._store.check([key])]
+        # The first to decide decides for all: nobody goes on where another has given up.
+        verdict = _ranks(missing) if missing else ALL_CAME.decode()
+        decided: bytes = self._store.compare_set(self._key("verdict"), "", verdict)
+        return decided
+
+    def _forget_the_last(self) -> None:
+        """Once all came here, nobody looks at the keys of the time before."""
+        self._store.delete_key(self._key(self._rank, self._times - 1))
+        if self._rank == 0:
+            self._store.delete_key(self._key("verdict", self._times - 1))
+
+    def _key(self, what: int | str, times: int | None = None) -> str:
+        return f"{self._times if times is None else times}/{what}"
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

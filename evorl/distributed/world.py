@@ -1,0 +1,185 @@
+"""The ranks of a run. There always is a World: one process is a world of size 1.
+
+    world = World.start(agents=8)
+    mine = world.places(8)  # the agents of this rank
+    world.average_(gradients)  # over the ranks with the same agents
+    everything = world.gather(payload)  # on the main rank, by rank
+
+Every method but send and receive is for all ranks together: one entered by some of them only waits
+for the others until the time-out. With one rank each is trivial, and torch.distributed unused.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from evorl.distributed import payloads
+from evorl.distributed.accelerating import make_accelerator
+from evorl.distributed.launch import launched_ranks
+from evorl.distributed.meeting import Meeting
+from evorl.distributed.mesh import Mesh, lay_out
+from evorl.errors import RunError
+
+
+class World:
+    """This rank, the others, and what they say to each other."""
+
+    @classmethod
+    def start(
+        cls,
+        agents: int,
+        population: int | Literal["auto"] = "auto",
+        data: int = 1,
+        timeout: float = 600.0,
+    ) -> "World":
+        """Meet the ranks that were launched; a mesh that does not fit them is a ConfigError.
+
+        Args:
+            agents: All agents of the run.
+            population: Ranks along the population; auto takes all that data leaves.
+            data: Ranks that hold the same agents and average their gradients.
+            timeout: Seconds that a rank waits for another before it gives up.
+        """
+        ranks = launched_ranks()
+        mesh = lay_out(ranks, agents, population, data)  # nothing is open yet: all ranks can leave
+        accelerator, made_group = make_accelerator(ranks, timeout)
+        return cls(accelerator, mesh, timeout, made_group)
+
+    def __init__(
+        self, accelerator: Any, mesh: Mesh, timeout: float, owns_process_group: bool = False
+    ) -> None:
+        self.accelerator = accelerator  # mixed precision and trackers come from here
+        self.device = _plain(accelerator.device)
+        self.rank: int = accelerator.process_index
+        self.size = mesh.size
+        self.population, self.data = mesh.population, mesh.data
+        self.population_rank = mesh.population_rank(self.rank)
+        self.data_rank = mesh.data_rank(self.rank)
+        self.main = self.rank == 0
+        self._mesh, self._timeout = mesh, timeout
+        self._owns_process_group = owns_process_group
+        if self.size > 1:
+            limit = timedelta(seconds=timeout)
+            with self._reaching("start", "another rank"):
+                # Control traffic: on the host, also where the default group is NCCL's.
+                self._control = dist.new_group(backend="gloo", timeout=limit)
+                self.device_mesh = _device_mesh(mesh, self.device, limit)
+                self._meeting = Meeting(self.rank, self.size, timeout)
+
+    def places(self, agents: int) -> range:
+        """The agents of this rank."""
+        return self._mesh.places(agents, self.rank)
+
+    def owner(self, agents: int, place: int) -> int:
+        """The first rank that holds an agent: its data rank is 0."""
+        return self._mesh.owner(agents, place)
+
+    def gather(self, payload: bytes) -> list[bytes] | None:
+        """Every rank's payload, by rank, on the main one; None elsewhere."""
+        if not self.main:
+            self.send(payload, 0)
+            return None
+        return [payload] + [self.receive(source) for source in range(1, self.size)]
+
+    def share(self, payload: bytes) -> list[bytes]:
+        """Every rank's payload, by rank, on every rank."""
+        return [
+            self._broadcast(payload if source == self.rank else None, source)
+            for source in range(self.size)
+        ]
+
+    def broadcast(self, payload: bytes | None) -> bytes:
+        """The main rank's payload on every rank; what the others bring does not count."""
+        if self.main and payload is None:
+            raise ValueError("the main rank has nothing to broadcast")
+        return self._broadcast(payload if self.main else None, 0)
+
+    def send(self, payload: bytes, to: int) -> None:
+        """Give another rank a payload; returns when it receives."""
+        self._check_other(to)
+        with self._reaching("send", f"rank {to}"):
+            payloads.send(payload, to, self._control)
+
+    def receive(self, source: int) -> bytes:
+        """The next payload that a rank sends to this one."""
+        self._check_other(source)
+        with self._reaching("receive", f"rank {source}"):
+            return payloads.receive(source, self._control)
+
+    @torch.no_grad()
+    def average_(self, tensor: Tensor) -> None:
+        """The mean over the ranks with the same agents, in place and in the same bits on each."""
+        if self.data > 1:
+            self.sum_(tensor)
+            tensor.div_(self.data)  # gloo knows no mean
+
+    @torch.no_grad()
+    def sum_(self, tensor: Tensor) -> None:
+        """The sum over the ranks with the same agents, in place."""
+        if self.data > 1:
+            with self._reaching("all-reduce", "a rank with the same agents"):
+                dist.all_reduce(tensor, group=self.device_mesh.get_group("data"))
+
+    def agree(self, flag: bool) -> bool:
+        """Whether any rank says so."""
+        if self.size == 1:
+            return flag
+        said = torch.tensor([int(flag)])
+        with self._reaching("agree", "another rank"):
+            dist.all_reduce(said, dist.ReduceOp.MAX, group=self._control)
+        return bool(said)
+
+    def meet(self, where: str) -> None:
+        """Wait for all ranks; a RunError names `where` and who did not come in time."""
+        if self.size > 1:
+            self._meeting.meet(where)
+
+    def close(self) -> None:
+        """Leave the others, once; a process with several ranks cannot start a World after that."""
+        if self._owns_process_group and dist.is_initialized():
+            dist.destroy_process_group()
+        self._owns_process_group = False
+
+    def _broadcast(self, payload: bytes | None, source: int) -> bytes:
+        if self.size == 1 and payload is not None:
+            return payload
+        with self._reaching("broadcast", f"rank {source}" if payload is None else "another rank"):
+            return payloads.broadcast(payload, source, self._control)
+
+    def _check_other(self, rank: int) -> None:
+        if rank == self.rank or not 0 <= rank < self.size:
+            raise ValueError(f"rank {self.rank} of {self.size} cannot exchange with rank {rank}")
+
+    @contextmanager
+    def _reaching(self, what: str, whom: str) -> Iterator[None]:
+        """Tells the RuntimeErrors of torch.distributed in one line."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise RunError(
+                f"{what}: rank {self.rank} lost {whom}, or waited {self._timeout:g} s for it; look"
+                " for an error above, and start the run again"
+            ) from error
+
+
+def _plain(device: torch.device) -> torch.device:
+    """With several ranks Accelerate says cpu:0, which is not equal to the cpu of a tensor."""
+    return torch.device("cpu") if device.type == "cpu" else device
+
+
+def _device_mesh(mesh: Mesh, device: torch.device, timeout: timedelta) -> DeviceMesh:
+    """The mesh in torch's terms; init_device_mesh would give its groups 30 minutes, not ours."""
+    groups = []
+    for lines in (mesh.population_lines(), mesh.data_lines()):
+        own, _ = dist.new_subgroups_by_enumeration(lines, timeout=timeout)  # type: ignore[no-untyped-call]
+        groups.append(own)
+    ranks = torch.arange(mesh.size).view(mesh.population, mesh.data)
+    return DeviceMesh.from_group(
+        groups, device.type, mesh=ranks, mesh_dim_names=("population", "data")
+    )

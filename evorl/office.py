@@ -1,0 +1,135 @@
+"""What only the main rank does: it keeps the run's directory, decides, and writes things down."""
+
+import hashlib
+import warnings
+from typing import NamedTuple
+
+from evorl.checkpoint import Checkpoints
+from evorl.config import RunConfig
+from evorl.console import Console
+from evorl.distributed.world import World
+from evorl.envs import Episodes
+from evorl.group import newborn
+from evorl.networks.initial import fresh_parameters
+from evorl.parts import make_evolve
+from evorl.pipeline.budget import Budget
+from evorl.pipeline.context import Context
+from evorl.pipeline.everybody import Everybody
+from evorl.pipeline.evolve import Evolve
+from evorl.pipeline.generation import RefuseAllDead, generation_ends
+from evorl.pipeline.hall_of_fame import HallOfFame
+from evorl.pipeline.restore import Restore
+from evorl.pipeline.save import Progress
+from evorl.pipeline.task import Task
+from evorl.pipeline.track import Track
+from evorl.run_directory import CHECKPOINTS, LINEAGE, METRICS, RunDirectory
+
+# What may change when a run goes on: none of it touches how agents learn.
+CHANGEABLE = ("name", "run", "budget", "mesh", "checkpoint")
+
+
+class Office(NamedTuple):
+    """The stages of the main rank, on all agents of all ranks, and what they know."""
+
+    directory: RunDirectory
+    budget: Budget
+    hall: HallOfFame
+    track: Track
+    refuse: RefuseAllDead
+    evolve: Evolve | None
+    progress: Progress
+
+    def use(self, task: Task[Context]) -> None:
+        """Add the decisions at a generation's end, in their order."""
+        for stage in (self.hall, self.budget, self.track, self.refuse):
+            task.use(stage, every=generation_ends)
+        if self.evolve is not None:
+            task.use(self.evolve, every=generation_ends)
+
+
+def make_office(
+    config: RunConfig,
+    directory: RunDirectory,
+    everybody: Everybody,
+    episodes: Episodes,
+    console: Console,
+    ranks: int = 1,
+) -> Office:
+    """The main rank's parts; `ranks` is how many train the same agents."""
+    hall = HallOfFame(
+        everybody,
+        episodes,
+        directory,
+        config.evaluation,
+        env_id=config.env.id,
+        seed=config.seed,
+        stop_at=config.budget.stop_at,
+    )
+    per_iteration = config.population.size * config.env.num_envs * ranks
+    budget = Budget(
+        config.budget, console, every=config.evaluation.every, per_iteration=per_iteration
+    )
+    evolves = config.evolution.method == "evolution"
+    evolve = make_evolve(config, everybody, hall, directory) if evolves else None
+    return Office(
+        directory,
+        budget,
+        hall,
+        Track(everybody, hall, directory, console),
+        RefuseAllDead(directory),
+        evolve,
+        Progress(everybody, hall, evolve, directory),
+    )
+
+
+def make_checkpoints(config: RunConfig, directory: RunDirectory) -> Checkpoints:
+    """The checkpoints of a run, which know it by everything that may not change."""
+    kept = config.model_dump(mode="json", exclude=set(CHANGEABLE))
+    known = hashlib.sha256(repr(sorted(kept.items())).encode()).hexdigest()
+    return Checkpoints(directory.path / CHECKPOINTS, known, config.checkpoint.keep)
+
+
+class Begin:
+    """How a run begins, or goes on: on the main rank, for all; `Spread` then tells the others."""
+
+    def __init__(
+        self, world: World, config: RunConfig, office: Office | None, everybody: Everybody
+    ) -> None:
+        self.world, self.config, self.office, self.everybody = world, config, office, everybody
+
+    def anew(self, context: Context) -> None:
+        """The agents of the configuration, newly born."""
+        if self.office is None:
+            return
+        problem, genomes = self.everybody.problem, self.everybody.genomes
+        born = [newborn(fresh_parameters(problem, genome, self.config.seed)) for genome in genomes]
+        self.everybody.meet(genomes, born, [True] * len(genomes))
+        self.office.budget.begin(context)
+
+    def resumed(self, context: Context, restore: Restore) -> None:
+        """From the newest checkpoint; from the beginning, if the run did not come that far."""
+        checkpoint = restore.find()
+        if self.world.agree(checkpoint is None and self.world.main):
+            if self.office is not None:
+                warnings.warn(
+                    "there is no checkpoint yet: starting from the beginning", stacklevel=2
+                )
+                self.office.directory.cut({METRICS: 0, LINEAGE: self.everybody.size})
+            self.anew(context)
+            return
+        if self.office is not None and checkpoint is not None:
+            self.office.directory.remove_summary()
+            self.office.progress.restore(checkpoint, context)
+            self._replan(context, self.office)
+        restore.load_replays(checkpoint)
+
+    def _replan(self, context: Context, office: Office) -> None:
+        """A run that had ended goes on if there is more to spend now; its agents evolve first."""
+        ended, hall = context.finished, office.hall
+        context.last = False
+        context.finished = hall.stop_at is not None and hall.score >= hall.stop_at
+        office.budget.begin(context)
+        if ended and not context.finished and office.evolve is not None:
+            context.generation -= 1  # as it was when the others evolved
+            office.evolve(context)
+            context.generation += 1

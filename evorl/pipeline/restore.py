@@ -1,0 +1,74 @@
+"""Restore: all ranks go on from the newest good checkpoint, as if nothing had happened."""
+
+import json
+import warnings
+
+from safetensors.torch import load
+from torch import Tensor
+
+from evorl.checkpoint import Checkpoint, Checkpoints
+from evorl.distributed.world import World
+from evorl.errors import CheckpointError
+from evorl.replay import Replays
+
+NOTHING = -1  # there is no checkpoint yet
+
+
+class Restore:
+    """Reads a checkpoint on the main rank, and the replays of every rank on that rank."""
+
+    def __init__(
+        self, world: World, checkpoints: Checkpoints, replays: Replays, *, shared: bool
+    ) -> None:
+        self.world, self.checkpoints = world, checkpoints
+        self.replays, self.shared = replays, shared
+
+    def find(self) -> Checkpoint | None:
+        """The newest good checkpoint; None if there is none, and on ranks that cannot see it."""
+        found = self.checkpoints.newest() if self.world.main else None
+        told = str(found.generation if found else NOTHING).encode() if self.world.main else None
+        generation = int(self.world.broadcast(told))
+        if self.world.main or generation == NOTHING or not self.shared:
+            return found
+        found = self.checkpoints.newest()
+        if found is None or found.generation != generation:
+            raise CheckpointError(
+                f"{self.checkpoints.folder}: rank {self.world.rank} finds another checkpoint than"
+                " the main rank; set checkpoint.shared_filesystem=false"
+            )
+        return found
+
+    def load_replays(self, checkpoint: Checkpoint | None) -> None:
+        """Every rank its own, from disk or from the main rank."""
+        told = json.dumps(checkpoint.stems()).encode() if checkpoint and self.world.main else None
+        stems = [stem for stem in json.loads(self.world.broadcast(told)) if "replay" in stem]
+        if not stems:
+            self._warn("replays were not kept (checkpoint.replay: false): they start empty")
+            return
+        if self.shared:
+            assert checkpoint is not None
+            exact = self.replays.load(stems, checkpoint.load)
+        elif self.world.main:
+            assert checkpoint is not None
+            exact = self.replays.load(stems, checkpoint.load)
+            self._serve(checkpoint)
+        else:
+            exact = self.replays.load(stems, self._ask)
+            self.world.send(b"", 0)  # enough
+        if self.world.agree(not exact):
+            self._warn("there are other ranks than before: replays were dealt out anew")
+
+    def _ask(self, stem: str) -> dict[str, Tensor]:
+        self.world.send(stem.encode(), 0)
+        return load(self.world.receive(0))
+
+    def _serve(self, checkpoint: Checkpoint) -> None:
+        for rank in range(1, self.world.size):
+            while stem := self.world.receive(rank):
+                self.world.send(checkpoint.raw(stem.decode()), rank)
+
+    def _warn(self, what: str) -> None:
+        if self.world.main:
+            warnings.warn(
+                f"{what}, so that the run goes on, but not to the same bytes", stacklevel=3
+            )

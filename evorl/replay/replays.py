@@ -1,0 +1,71 @@
+"""The replays of one rank as files of a checkpoint; and back, on fewer or more ranks, too."""
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from evorl.replay.buffer import ReplayBuffer
+from evorl.replay.sampling import Sampler
+from evorl.replay.transitions import Transitions
+
+Tensors = dict[str, Tensor]
+Load = Callable[[str], Tensors]
+
+
+class Replays(NamedTuple):
+    """What a rank remembers: one replay for all its agents, or one for each of them."""
+
+    buffer: ReplayBuffer
+    sampler: Sampler
+    agents: range  # of this rank, by their number in the run
+    copy: int  # of these agents, as several ranks may train the same ones
+    rank: int
+    ranks: int
+
+    def files(self) -> dict[str, Tensors]:
+        """Named by agent where each has its own, so that any rank can take it over."""
+        if self.sampler.own:
+            return {
+                self._own_name(agent): self.sampler.export(i) for i, agent in enumerate(self.agents)
+            }
+        return {_shared_name(self.rank): self.buffer.state_dict() | self.sampler.state_dict()}
+
+    def load(self, stems: Collection[str], load: Load) -> bool:
+        """Take over what was saved; False if it had to be dealt out anew among other ranks."""
+        if self.sampler.own:
+            exact = True
+            for i, agent in enumerate(self.agents):
+                name = self._own_name(agent)
+                exact &= name in stems
+                name = name if name in stems else f"replay-agent-{agent}"
+                self.sampler.take_over(i, load(name))
+            return exact
+        saved = sum(stem.startswith("replay-rank-") for stem in stems)
+        if saved == self.ranks:
+            state = load(_shared_name(self.rank))
+            priorities = {name: state.pop(name) for name in self.sampler.state_dict()}
+            self.buffer.load_state_dict(state)
+            self.sampler.load_state_dict(priorities)
+            return True
+        mine = range(self.rank, saved, self.ranks) or [self.rank % saved]
+        for rank in mine:
+            self.sampler.inserted(self.buffer.add(_oldest_first(load(_shared_name(rank)))))
+        return False
+
+    def _own_name(self, agent: int) -> str:
+        return f"replay-agent-{agent}" + (f"-copy-{self.copy}" if self.copy else "")
+
+
+def _shared_name(rank: int) -> str:
+    return f"replay-rank-{rank}"
+
+
+def _oldest_first(state: Tensors) -> Transitions:
+    """The items of a saved ring, in the order in which they came."""
+    size, position = len(state["action"]), int(state["position"].item())
+    full = size == int(state["capacity"].item())
+    order = np.roll(np.arange(size), -position) if full else np.arange(size)
+    fields = {name: state[name].numpy()[order] for name in Transitions._fields[:5]}
+    return Transitions(**fields, slot=np.zeros(size, dtype=np.int64))

@@ -1,0 +1,73 @@
+"""Which ranks there are, and which agents are whose."""
+
+import pytest
+
+from evorl.distributed import Mesh, lay_out
+from evorl.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("agents", "population", "sizes"),
+    [(5, 2, [3, 2]), (7, 3, [3, 2, 2]), (4, 4, [1, 1, 1, 1]), (8, 3, [3, 3, 2]), (3, 1, [3])],
+)
+def test_known_places(agents, population, sizes):
+    mesh = Mesh(population, data=1)
+    assert [len(mesh.places(agents, rank)) for rank in range(population)] == sizes
+
+
+@pytest.mark.parametrize("data", [1, 2, 3])
+@pytest.mark.parametrize("population", range(1, 9))
+def test_every_agent_has_one_place(population, data):
+    mesh = Mesh(population, data)
+    for agents in range(population, 20):
+        first = [mesh.places(agents, line[0]) for line in mesh.data_lines()]
+        assert [place for places in first for place in places] == list(range(agents))
+        sizes = [len(places) for places in first]
+        assert sizes == sorted(sizes, reverse=True)
+        assert sizes[0] - sizes[-1] <= 1
+        for line, places in zip(mesh.data_lines(), first, strict=True):
+            assert all(mesh.places(agents, rank) == places for rank in line)
+            assert all(mesh.owner(agents, place) == line[0] for place in places)
+
+
+def test_lines_of_the_mesh():
+    mesh = Mesh(population=3, data=2)
+    assert mesh.data_lines() == [[0, 1], [2, 3], [4, 5]]
+    assert mesh.population_lines() == [[0, 2, 4], [1, 3, 5]]
+    assert [mesh.population_rank(rank) for rank in range(6)] == [0, 0, 1, 1, 2, 2]
+    assert [mesh.data_rank(rank) for rank in range(6)] == [0, 1, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("place", [-1, 5])
+def test_nobody_owns_an_agent_that_does_not_exist(place):
+    with pytest.raises(IndexError):
+        Mesh(2, 1).owner(5, place)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "population", "data", "mesh"),
+    [(1, "auto", 1, (1, 1)), (6, "auto", 2, (3, 2)), (6, 2, 3, (2, 3)), (4, "auto", 4, (1, 4))],
+)
+def test_layouts(ranks, population, data, mesh):
+    assert lay_out(ranks, 6, population, data) == Mesh(*mesh)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "agents", "population", "data", "parts"),
+    [
+        (4, 8, "auto", 3, ["mesh.data: 3", "got 4", "change mesh.data"]),
+        (1, 8, "auto", 2, ["mesh.data: 2", "got 1", "accelerate launch --num_processes"]),
+        (3, 8, 2, 2, ["population 2 × data 2 takes 4 ranks", "got 3", "change mesh"]),
+        (4, 8, 2, 1, ["population 2 × data 1 takes 2 ranks", "got 4", "change mesh"]),
+        (4, 3, "auto", 1, ["mesh.population", "got 4 ranks for 3", "population.size"]),
+        (4, 8, "auto", 0, ["mesh.data: must be at least 1, got 0"]),
+        (4, 8, 0, 1, ["mesh.population: must be at least 1, or auto, got 0"]),
+        (1, 8, "auto", 1000, ["mesh.data: 1000"]),
+    ],
+)
+def test_refusals(ranks, agents, population, data, parts):
+    with pytest.raises(ConfigError) as caught:
+        lay_out(ranks, agents, population, data)
+    assert "\n" not in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)

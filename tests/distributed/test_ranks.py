@@ -1,0 +1,119 @@
+"""Real ranks, each launch of which runs many checks: a launch costs several seconds."""
+
+import pytest
+
+from .launching import free_port, launch, launch_machines
+from .worlds import CHECKS
+
+pytestmark = pytest.mark.slow
+
+ONE_PORT = ("--main_process_port", 0)  # any that is free
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        return launch(tmp_path_factory.mktemp("two"), "two", *ONE_PORT)
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    return launch(tmp_path_factory.mktemp("four"), "four", "--num_processes", 4, *ONE_PORT)
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory):
+    shared = ("--main_process_ip", "127.0.0.1", "--main_process_port", free_port())
+    options = [("--num_processes", 2, "--machine_rank", i, *shared) for i in range(2)]
+    return launch_machines(tmp_path_factory.mktemp("machines"), "nodes", options, "multi_node")
+
+
+@pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
+@pytest.mark.parametrize("mesh", ["2x1", "1x2"])
+def test_two_ranks(two, mesh, check):
+    assert two.said(f"{mesh}-{check}") == dict.fromkeys(range(2), "ok")
+
+
+@pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
+@pytest.mark.parametrize("mesh", ["4x1", "2x2", "1x4"])
+def test_four_ranks(four, mesh, check):
+    assert four.said(f"{mesh}-{check}") == dict.fromkeys(range(4), "ok")
+
+
+@pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
+def test_two_machines(machines, check):
+    assert machines[0].said(f"2x1-{check}") == dict.fromkeys(range(2), "ok")
+
+
+REFUSALS = {
+    "population": "mesh: population 3 × data 1 takes 3 ranks, got 2; start as many with",
+    "data": "mesh.data: 3 does not divide the number of ranks, got 2; start a multiple of 3",
+    "agents": "mesh.population: every rank along it needs an agent, got 2 ranks for 1; start fewer",
+    "text": "WORLD_SIZE: expected a whole number from 1 on, got 'two'; start with accelerate launch",
+    "nothing": "WORLD_SIZE: expected a whole number from 1 on, got ''; start with accelerate launch",
+    "zero": "WORLD_SIZE: expected a whole number from 1 on, got '0'; start with accelerate launch",
+    "more": "mesh: population 2 × data 1 takes 2 ranks, got 3; start as many with",
+    "port": "WORLD_SIZE: got 2, but no MASTER_PORT; start with accelerate launch",
+    "accelerator": "WORLD_SIZE: 2 ranks were launched, but Accelerate counts 1; make no",
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_all_ranks_refuse_alike(two, name):
+    said = two.said(f"refused-{name}")
+    assert said[0] == said[1]
+    assert said[0].startswith(f"ConfigError: {REFUSALS[name]}")
+    assert "\n" not in said[0]
+
+
+def test_the_end(two, four):
+    assert (two.code, four.code) == (0, 0), two.output + four.output
+    assert two.said("closed") == dict.fromkeys(range(2), "False")
+    closed = "RuntimeError: a World was closed in this process: its ranks cannot meet again"
+    assert two.said("again") == dict.fromkeys(range(2), closed)
+
+
+def test_ranks_that_do_not_come_are_named_everywhere(four):
+    line = (
+        "RunError: the end of generation 7: ranks 1, 3 did not come within 1.5 s; look for an error"
+        " above, and start the run again"
+    )
+    assert four.said("late") == dict.fromkeys(range(4), line)
+
+
+def test_a_collective_gives_up_after_the_time_out(four):
+    said = four.said("late-average")
+    assert set(said) == {0, 1, 3}
+    for rank, line in said.items():
+        assert line.startswith(
+            f"RunError: all-reduce: rank {rank} lost a rank with the same agents"
+        )
+
+
+def test_a_killed_rank_takes_the_job_down(tmp_path):
+    done = launch(tmp_path, "killed", *ONE_PORT)
+    assert done.code == 1
+    assert "SIGKILL" in done.output
+    lost = "RunError: receive: rank 0 lost rank 1, or waited 600 s for it; look for an error above"
+    assert done.said("lost")[0].startswith(lost)
+
+
+def test_a_rank_killed_on_another_machine_is_noticed(machines):
+    assert machines[1].code == 1
+    assert machines[0].said("lost")[0].startswith("RunError: receive: rank 0 lost rank 1")
+
+
+def test_an_error_of_all_ranks_is_printed_once(tmp_path):
+    """fp16 is refused once the process group is made: it must be closed again."""
+    done = launch(tmp_path, "refused", "--mixed_precision", "fp16", *ONE_PORT)
+    assert done.code == 1
+    errors = [line for line in done.output.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.output
+    assert errors[0].startswith("error: accelerate: fp16 mixed precision requires a GPU")
+    assert done.said("group") == dict.fromkeys(range(2), "False")
+    assert "exitcode  : 2 " in done.output
+
+
+def test_the_launcher_sets_one_thread_where_the_user_did_not(two):
+    assert two.said("threads") == dict.fromkeys(range(2), "1, given: False, of 8 cores: 4")
