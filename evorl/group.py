@@ -71,7 +71,7 @@ class Group:
         self.live = live_parts(architectures, layout.signature.width, rows, dtype, device)
         marked = bool((self.v < 0).any())  # some weights came by a mutation
         self._limits = limits_of(self.v) if marked else None
-        self._gradient, self._scratch = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
+        self.gradient, self._scratch = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self._online = arrange(layout.views(self.theta), self.live)
         self._target = arrange(layout.views(self.target), self.live)
         self.steps = np.array([state.steps for state in states], dtype=np.int64)
@@ -139,13 +139,22 @@ class Group:
 
     def update(self, algorithm: Algorithm, batch: Batch, c: Coefficients) -> Tensor:
         """Move every row by one update, in place; temporal-difference errors [P, B]."""
+        td_error = self.find_gradient(algorithm, batch)
+        self.apply_gradient(c)
+        return td_error
+
+    def find_gradient(self, algorithm: Algorithm, batch: Batch) -> Tensor:
+        """Fill `gradient` by a batch; temporal-difference errors [P, B]."""
         signal = algorithm.signal(self.network, self._online, self._target, batch)
         found = self.network.backward(self._online, signal.saved, signal.gradient)
-        gradient = self.layout.join(found, out=self._gradient)
-        clip_(gradient, c.clip)
-        adam_(self.theta, self.m, self.v, gradient, c, self._scratch, self._limits)
-        self.target.lerp_(self.theta, c.tau)
+        self.layout.join(found, out=self.gradient)
         return signal.td_error
+
+    def apply_gradient(self, c: Coefficients) -> None:
+        """Move every row by `gradient`, which is overwritten."""
+        clip_(self.gradient, c.clip)
+        adam_(self.theta, self.m, self.v, self.gradient, c, self._scratch, self._limits)
+        self.target.lerp_(self.theta, c.tau)
 
 
 def functional_update(network: Network, algorithm: Algorithm) -> UpdateFunction:

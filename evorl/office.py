@@ -16,11 +16,10 @@ from evorl.pipeline.budget import Budget
 from evorl.pipeline.context import Context
 from evorl.pipeline.everybody import Everybody
 from evorl.pipeline.evolve import Evolve
-from evorl.pipeline.generation import RefuseAllDead, generation_ends
+from evorl.pipeline.generation import RefuseAllDead
 from evorl.pipeline.hall_of_fame import HallOfFame
 from evorl.pipeline.restore import Restore
 from evorl.pipeline.save import Progress
-from evorl.pipeline.task import Task
 from evorl.pipeline.track import Track
 from evorl.run_directory import CHECKPOINTS, LINEAGE, METRICS, RunDirectory
 
@@ -39,12 +38,14 @@ class Office(NamedTuple):
     evolve: Evolve | None
     progress: Progress
 
-    def use(self, task: Task[Context]) -> None:
-        """Add the decisions at a generation's end, in their order."""
-        for stage in (self.hall, self.budget, self.track, self.refuse):
-            task.use(stage, every=generation_ends)
+    def decide(self, context: Context) -> None:
+        """At a generation's end, on all agents of all ranks: who is best, and who goes on how."""
+        self.hall(context)
+        self.budget(context)
+        self.track(context)
+        self.refuse(context)
         if self.evolve is not None:
-            task.use(self.evolve, every=generation_ends)
+            self.evolve(context)
 
 
 def make_office(

@@ -1,9 +1,11 @@
 """From a configuration to the parts of a run; each part can also be made by hand, without one."""
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from evorl.algorithms.dqn import DQN
 from evorl.compiled import wants_compiling
@@ -12,6 +14,7 @@ from evorl.envs import EnvSpec, ObservationSpec
 from evorl.errors import ConfigError
 from evorl.evolution.explore import make_explore
 from evorl.evolution.mutation import Mutation
+from evorl.evolution.schedule import Schedule
 from evorl.evolution.selection import Selection
 from evorl.evolution.spaces import Space, Spaces
 from evorl.genome import Architecture, Genome
@@ -83,9 +86,18 @@ def make_genome(config: RunConfig, problem: Problem, agent: int) -> Genome:
     return Genome(agent, architecture, hyperparameters)
 
 
-def make_genomes(config: RunConfig, problem: Problem) -> list[Genome]:
-    """All agents that the configuration starts from."""
-    return [make_genome(config, problem, agent) for agent in range(config.population.size)]
+def make_genomes(
+    config: RunConfig, problem: Problem, schedule: Schedule | None = None
+) -> list[Genome]:
+    """All agents that the configuration starts from, or that start on a schedule."""
+    genomes = [make_genome(config, problem, agent) for agent in range(config.population.size)]
+    if schedule is None:
+        return genomes
+    architecture, values = schedule.architecture, schedule.at(0)
+    return [
+        dataclasses.replace(genome, architecture=architecture, hyperparameters=values)
+        for genome in genomes
+    ]
 
 
 def make_population(
@@ -94,6 +106,7 @@ def make_population(
     genomes: Sequence[Genome] | None = None,
     own: range | None = None,
     device: torch.device | str = "cpu",
+    reduce: Callable[[Tensor], None] | None = None,
 ) -> Population:
     """All agents as the configuration describes them, or as the genomes do; or `own` of them."""
     if genomes is None:
@@ -109,7 +122,11 @@ def make_population(
         f"population.size={config.population.size}",
         "use fewer agents or a smaller network.hidden",
     )
-    compiled = wants_compiling(config.compile, expected_updates(config))
+    compiled = reduce is None and wants_compiling(config.compile, expected_updates(config))
+    if reduce is not None and config.compile is True:
+        raise ConfigError(
+            "compile: must be auto or false with mesh.data > 1, whose ranks meet within an update"
+        )
     return Population(
         genomes[ours],
         problem,
@@ -118,6 +135,7 @@ def make_population(
         periodic_target=config.algorithm.target_update == "periodic",
         compiled=compiled,
         kinds=kinds_of(problem, genomes, compiled)[ours],
+        reduce=reduce,
         device=device,
     )
 

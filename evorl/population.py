@@ -3,7 +3,7 @@
 Legend: P agents, N environments of an agent, U updates of a round, B batch, n reward steps.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +47,7 @@ class Population:
         periodic_target: bool = False,
         compiled: bool = False,
         kinds: Sequence[Kind] | None = None,
+        reduce: Callable[[Tensor], None] | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -54,6 +55,7 @@ class Population:
         self.problem, self.algorithm = problem, algorithm
         self.periodic_target = periodic_target
         self.dtype, self.device = dtype, torch.device(device)
+        self.reduce = reduce  # averages gradients over the ranks that train the same agents
         self.compiled = CompiledUpdates(algorithm) if compiled else None
         born = [fresh_parameters(problem, genome, seed) for genome in genomes]
         self.rebuild(genomes, [newborn(parameters) for parameters in born], kinds)
@@ -141,11 +143,12 @@ class Population:
         loss = np.full(self.size, np.nan)
         td_errors = []
         parts = split_groups(samples, plans)
-        for plan, group, own in zip(plans, self.groups, parts, strict=True):
+        found = self._learn_as_one(parts, plans) if self.reduce else None
+        for i, (plan, group, own) in enumerate(zip(plans, self.groups, parts, strict=True)):
             if not plan.updates.any():
                 td_errors.append(torch.zeros(plan.shape, dtype=self.dtype, device=self.device))
                 continue
-            errors = self._learn_group(group, own, plan.updates)
+            errors = found[i] if found else self._learn_group(group, own, plan.updates)
             sums = self.algorithm.loss(errors, own.weight).sum(0).cpu().numpy()
             np.divide(sums, plan.updates, out=sums, where=plan.updates > 0)
             loss[plan.agents] = np.where(plan.updates > 0, sums, np.nan)
@@ -153,7 +156,32 @@ class Population:
             td_errors.append(errors)
         return Learned(loss, td_errors)
 
-    def _learn_group(self, group: Group, samples: Samples, updates: Ints) -> Tensor:
+    def _learn_as_one(self, parts: Sequence[Samples], plans: Sequence[GroupPlan]) -> list[Tensor]:
+        """All groups update by update: their gradients are averaged over ranks in one go."""
+        assert self.reduce is not None
+        rounds = [
+            list(self._updates(group, own, plan.updates))
+            for group, own, plan in zip(self.groups, parts, plans, strict=True)
+        ]
+        errors: list[list[Tensor]] = [[] for _ in self.groups]
+        for u in range(max(map(len, rounds), default=0)):
+            due = [i for i, own in enumerate(rounds) if u < len(own)]
+            for i in due:
+                errors[i].append(self.groups[i].find_gradient(self.algorithm, rounds[i][u][0]))
+            flat = torch.cat([self.groups[i].gradient.reshape(-1) for i in due])
+            self.reduce(flat)
+            sizes = [self.groups[i].gradient.numel() for i in due]
+            for i, part in zip(due, torch.split(flat, sizes), strict=True):
+                self.groups[i].gradient.copy_(part.view_as(self.groups[i].gradient))
+                self.groups[i].apply_gradient(rounds[i][u][1])
+        for group, plan in zip(self.groups, plans, strict=True):
+            group.steps += plan.updates
+        return [torch.stack(own) if own else torch.empty(0) for own in errors]
+
+    def _updates(
+        self, group: Group, samples: Samples, updates: Ints
+    ) -> Iterator[tuple[Batch, Coefficients]]:
+        """Batch and coefficients of every update of a round."""
         rows = coefficients(group.steps, updates, group.hp, self.periodic_target)
         gamma = torch.from_numpy(group.hp["gamma"]).to(self.device, self.dtype)
         # one tensor for each: as parts of one, their offsets would be inputs of a compiled update
@@ -161,9 +189,12 @@ class Population:
             torch.from_numpy(rows[name]).to(self.device, self.dtype)
             for name in Coefficients._fields
         )
-        errors = []
         for fields, c in zip(_by_update(fold(samples, gamma)), _by_update(numbers), strict=True):
-            batch, own = Batch(*fields), Coefficients(*c)
+            yield Batch(*fields), Coefficients(*c)
+
+    def _learn_group(self, group: Group, samples: Samples, updates: Ints) -> Tensor:
+        errors = []
+        for batch, own in self._updates(group, samples, updates):
             if self.compiled is not None:
                 errors.append(self.compiled.update(group, batch, own))
             else:

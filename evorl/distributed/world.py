@@ -9,8 +9,6 @@ Every method but send and receive is for all ranks together: one entered by some
 for the others until the time-out. With one rank each is trivial, and torch.distributed unused.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -22,9 +20,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from evorl.distributed import payloads
 from evorl.distributed.accelerating import make_accelerator
 from evorl.distributed.launch import launched_ranks
+from evorl.distributed.lost import telling
 from evorl.distributed.meeting import Meeting
 from evorl.distributed.mesh import Mesh, lay_out
-from evorl.errors import RunError
 
 
 class World:
@@ -62,11 +60,11 @@ class World:
         self.population_rank = mesh.population_rank(self.rank)
         self.data_rank = mesh.data_rank(self.rank)
         self.main = self.rank == 0
-        self._mesh, self._timeout = mesh, timeout
+        self._mesh = mesh
         self._owns_process_group = owns_process_group
         if self.size > 1:
             limit = timedelta(seconds=timeout)
-            with self._reaching("start", "another rank"):
+            with telling(f"start: rank {self.rank} lost another one"):
                 # Control traffic: on the host, also where the default group is NCCL's.
                 self._control = dist.new_group(backend="gloo", timeout=limit)
                 self.device_mesh = _device_mesh(mesh, self.device, limit)
@@ -103,13 +101,13 @@ class World:
     def send(self, payload: bytes, to: int) -> None:
         """Give another rank a payload; returns when it receives."""
         self._check_other(to)
-        with self._reaching("send", f"rank {to}"):
+        with telling(f"send: rank {self.rank} lost rank {to}"):
             payloads.send(payload, to, self._control)
 
     def receive(self, source: int) -> bytes:
         """The next payload that a rank sends to this one."""
         self._check_other(source)
-        with self._reaching("receive", f"rank {source}"):
+        with telling(f"receive: rank {self.rank} lost rank {source}"):
             return payloads.receive(source, self._control)
 
     @torch.no_grad()
@@ -122,16 +120,19 @@ class World:
     @torch.no_grad()
     def sum_(self, tensor: Tensor) -> None:
         """The sum over the ranks with the same agents, in place."""
-        if self.data > 1:
-            with self._reaching("all-reduce", "a rank with the same agents"):
-                dist.all_reduce(tensor, group=self.device_mesh.get_group("data"))
+        self._reduce_(tensor, dist.ReduceOp.SUM)
+
+    @torch.no_grad()
+    def max_(self, tensor: Tensor) -> None:
+        """The largest over the ranks with the same agents, in place."""
+        self._reduce_(tensor, dist.ReduceOp.MAX)
 
     def agree(self, flag: bool) -> bool:
         """Whether any rank says so."""
         if self.size == 1:
             return flag
         said = torch.tensor([int(flag)])
-        with self._reaching("agree", "another rank"):
+        with telling(f"agree: rank {self.rank} lost another one"):
             dist.all_reduce(said, dist.ReduceOp.MAX, group=self._control)
         return bool(said)
 
@@ -149,23 +150,17 @@ class World:
     def _broadcast(self, payload: bytes | None, source: int) -> bytes:
         if self.size == 1 and payload is not None:
             return payload
-        with self._reaching("broadcast", f"rank {source}" if payload is None else "another rank"):
+        with telling(f"broadcast from rank {source}: rank {self.rank} lost another one"):
             return payloads.broadcast(payload, source, self._control)
+
+    def _reduce_(self, tensor: Tensor, how: Any) -> None:
+        if self.data > 1:
+            with telling(f"all-reduce: rank {self.rank} lost one with the same agents"):
+                dist.all_reduce(tensor, how, group=self.device_mesh.get_group("data"))
 
     def _check_other(self, rank: int) -> None:
         if rank == self.rank or not 0 <= rank < self.size:
             raise ValueError(f"rank {self.rank} of {self.size} cannot exchange with rank {rank}")
-
-    @contextmanager
-    def _reaching(self, what: str, whom: str) -> Iterator[None]:
-        """Tells the RuntimeErrors of torch.distributed in one line."""
-        try:
-            yield
-        except RuntimeError as error:
-            raise RunError(
-                f"{what}: rank {self.rank} lost {whom}, or waited {self._timeout:g} s for it; look"
-                " for an error above, and start the run again"
-            ) from error
 
 
 def _plain(device: torch.device) -> torch.device:

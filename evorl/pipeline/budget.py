@@ -42,7 +42,7 @@ class Budget:
         context.latest_evaluation = context.evaluation_steps - self._evaluated
         self._evaluated = context.evaluation_steps
         context.finished |= context.last
-        self._plan(context, context.iteration + 1)
+        self._plan(context, context.ends)
 
     def tick(self, context: Context) -> None:
         """After every iteration."""
@@ -53,7 +53,7 @@ class Budget:
         left = self.config.env_steps - spent(self.config, context) - ahead
         context.finished |= left <= 0
         length = min(self.every, -(-left // self.per_iteration))
-        context.ends = start + length
+        context.begins, context.ends = start, start + length
         # Where some steps don't count (those in which an environment only resets) the last, short
         # generation may leave a few unspent: no further one is worth its evaluation.
         context.last = length < self.every

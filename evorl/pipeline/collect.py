@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evorl.algorithms.dqn import epsilon
+from evorl.distributed.copies import Copies
 from evorl.envs import Step, VectorEnv
 from evorl.exploration import Exploration
 from evorl.pipeline.context import Context
@@ -29,8 +30,10 @@ class Collect:
         seed: int,
         first: int = 0,
         copy: int = 0,
+        copies: Copies | None = None,
     ) -> None:
         """`first` is the number of this rank's first agent; `copy` its place on the data axis."""
+        self.copies = copies or Copies()
         self.population, self.env, self.buffer, self.sampler = population, env, buffer, sampler
         self.seed, self.first, self.copy = seed, first, copy
         self.num_envs = env.num_envs // population.size
@@ -107,6 +110,7 @@ class Collect:
 
     def _count(self, context: Context, step: Step) -> None:
         valid = np.ones(len(step.reward), dtype=bool) if step.valid is None else step.valid
-        context.new_steps = valid.reshape(-1, self.num_envs).sum(1)
+        # an agent's own steps are those on all ranks that train it
+        context.new_steps = self.copies.total(valid.reshape(-1, self.num_envs).sum(1))
         context.agent_steps = context.agent_steps + context.new_steps
         context.episodes += int(((step.terminated | step.truncated) & valid).sum())

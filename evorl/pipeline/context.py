@@ -25,7 +25,8 @@ class Context:
     agents: int
     iteration: int = 0
     generation: int = 0
-    ends: int = 0  # the iteration before which this generation is over
+    begins: int = 0  # the iteration with which the generation that was planned last begins
+    ends: int = 0  # the iteration before which it is over
     last: bool = False  # this generation is
     finished: bool = False
     env_steps: int = 0  # training steps of all agents together, of those replaced since, too

@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from evorl.checkpoint import serialise
+from evorl.checkpoint import digest, serialise
 from evorl.distributed.world import World
+from evorl.errors import RunError
 from evorl.genome import Genome
 from evorl.group import AgentState
 from evorl.pipeline.context import ARRAYS, COUNTS, Context
@@ -50,6 +51,7 @@ class Gather:
             "genomes": [genome.to_json() for genome in population.genomes],
             "alive": population.alive.tolist(),
             "steps": [state.steps for state in states],
+            "digests": digests(states) if self.world.data > 1 else {},
             "counts": {name: getattr(context, name) - self._before[name] for name in COUNTS},
             "seconds": dict(context.timer.seconds),
         }
@@ -62,6 +64,8 @@ class Gather:
         self, context: Context, sent: list[tuple[dict[str, Any], dict[str, Tensor]]]
     ) -> None:
         data = self.world.data
+        for rank, (facts, _) in enumerate(sent):
+            refuse_other(rank, facts["digests"], sent[rank - rank % data][0]["digests"])
         genomes: list[Genome] = []
         states: list[AgentState] = []
         alive: list[bool] = []
@@ -82,6 +86,20 @@ class Gather:
         for name in COUNTS:
             new = sum(facts["counts"][name] for facts, _ in sent)
             setattr(context, name, self._before[name] + new)
+
+
+def digests(states: list[AgentState]) -> dict[str, str]:
+    """A hash of every tensor, by name."""
+    return {name: digest({"": value}) for name, value in pack(states).items()}
+
+
+def refuse_other(rank: int, found: dict[str, str], first: dict[str, str]) -> None:
+    """Ranks that train the same agents must have the same weights, to the bit."""
+    for name, value in found.items():
+        if value != first.get(name):
+            raise RunError(
+                f"rank {rank} has other weights than the ranks that train the same agents: {name}"
+            )
 
 
 def _joined(name: str, parts: list[Any], data: int) -> list[Any]:

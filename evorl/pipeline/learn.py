@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evorl.config import BudgetConfig, ReplayConfig
+from evorl.distributed.copies import Copies
 from evorl.pipeline.budget import spent
 from evorl.pipeline.context import Context
 from evorl.population import Population
@@ -29,7 +30,9 @@ class Learn:
         sampler: Sampler,
         learning_starts: int = 0,
         updates: int = 1,
+        copies: Copies | None = None,
     ) -> None:
+        self.copies = copies or Copies()
         self.population, self.buffer, self.sampler = population, buffer, sampler
         self.learning_starts, self.updates = learning_starts, updates
         self.dataset = ReplayDataset(sampler)
@@ -65,6 +68,8 @@ class Learn:
             (samples,) = self.loader  # to its end: Accelerate counts open loaders
         with context.timer("update"):
             learned = self.population.learn(samples, plans)
+        dead = self.copies.total((~self.population.alive).astype(np.int64))
+        self.population.alive &= dead == 0  # on one rank is dead on all that train it
         for agent in np.flatnonzero(alive & ~self.population.alive):
             warn_dead(self.population.genomes[agent].id, "its loss is no longer finite")
         with context.timer("sample"):

@@ -165,7 +165,6 @@ class Progress:
         found: dict[str, Any] = {
             "agents": agents,
             "context": {name: getattr(context, name) for name in (*COUNTS, *PLAN)},
-            "iteration": context.iteration + 1,
             "hall": hall,
             "lines": self.directory.lines(),
         }
@@ -190,7 +189,7 @@ class Progress:
         self.everybody.meet(genomes, states, [agent["alive"] for agent in agents])
         for name in (*COUNTS, *PLAN):
             setattr(context, name, state["context"][name])
-        context.iteration, context.agents = state["iteration"], len(agents)
+        context.iteration, context.agents = context.begins, len(agents)
         for name in ARRAYS:
             setattr(context, name, tensors[f"context.{name}"].numpy().copy())
         self.hall.restore(state["hall"], tensors)

@@ -21,7 +21,7 @@ from evorl.pipeline.everybody import Everybody, pack, unpack
 from evorl.population import Population
 from evorl.replay import Sampler
 
-PLAN = ("generation", "ends", "last", "finished", "latest_evaluation")
+PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
 
 
 class Inherit:

@@ -12,7 +12,7 @@ at the iteration's end, in reverse order of the stages.
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 
 class Iterating(Protocol):
@@ -24,7 +24,6 @@ class Iterating(Protocol):
 
 C = TypeVar("C", bound=Iterating)
 Stage = Callable[[C], Generator[None, None, None] | None]
-Where = Literal["all", "main"]
 
 
 @dataclass(frozen=True)
@@ -42,20 +41,17 @@ class Step(Generic[C]):
 
 
 class Task(Generic[C]):
-    """Stages in order, over one context; those for the main rank run on that one only."""
+    """Stages in order, over one context."""
 
-    def __init__(self, context: C, main: bool = True) -> None:
-        self.context, self.main = context, main
+    def __init__(self, context: C) -> None:
+        self.context = context
         self.steps: list[Step[C]] = []
 
-    def use(
-        self, stage: Stage[C], every: int | Callable[[C], bool] = 1, on: Where = "all"
-    ) -> "Task[C]":
+    def use(self, stage: Stage[C], every: int | Callable[[C], bool] = 1) -> "Task[C]":
         """Add a stage that runs every so many iterations, or when `every(context)` is true."""
         if not callable(every) and every < 1:
             raise ValueError(f"a stage runs every 1 iteration or more, got {every}")
-        if on == "all" or self.main:
-            self.steps.append(Step(stage, every))
+        self.steps.append(Step(stage, every))
         return self
 
     def run(self) -> C:

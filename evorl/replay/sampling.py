@@ -5,7 +5,7 @@ takes exactly updates × batch size numbers from it: its draws do not depend on 
 padding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -187,6 +187,8 @@ class PrioritisedSampler(UniformSampler):
         super().__init__(buffer, generators, own)
         self.priorities = Priorities(len(self._generators), buffer.capacity, alpha, epsilon)
         self._round: tuple[Layout, IntArray] | None = None  # the last sample: its layout and draws
+        # of a batch that is spread over ranks: the largest weight on any of them
+        self.highest: Callable[[FloatArray], FloatArray] = lambda own: own
 
     def inserted(self, slots: IntArray) -> None:
         """New items get the highest priority so far; those they replaced are forgotten."""
@@ -255,7 +257,8 @@ class PrioritisedSampler(UniformSampler):
         weights = self.priorities.importance(layout.agents, drawn, sizes, self.beta)
         # Normalised within each batch (one update of one agent): weights only scale a step down.
         if len(weights):
-            weights /= np.maximum.reduceat(weights, layout.batches)[layout.batch_of]
+            highest = self.highest(np.maximum.reduceat(weights, layout.batches))
+            weights /= highest[layout.batch_of]
         flat = np.zeros(len(layout.padding))
         flat[layout.positions] = weights
         return layout.scale * torch.from_numpy(flat).to(layout.scale)

@@ -1,5 +1,9 @@
 """One process, which needs no launcher; and the device that Accelerate is asked for."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -8,6 +12,7 @@ from evorl.distributed import accelerating
 from evorl.distributed.world import World
 from evorl.errors import ConfigError
 
+from .launching import free_port
 from .worlds import AGENTS, CHECKS
 
 
@@ -54,6 +59,37 @@ def test_another_world_is_not_ours_to_close(alone, tmp_path):
         assert dist.is_initialized()
     finally:
         dist.destroy_process_group()
+
+
+def test_a_refusal_by_accelerate_closes_the_group_it_made(alone, monkeypatch, tmp_path):
+    def refusing(**options):
+        store = f"file://{tmp_path / 'store'}"
+        dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+        raise ValueError("no such precision:\n  fp3")
+
+    monkeypatch.setattr(accelerating, "Accelerator", refusing)
+    with pytest.raises(ConfigError, match=r"^accelerate: no such precision: fp3$"):
+        World.start(AGENTS)
+    assert not dist.is_initialized()
+
+
+def test_the_other_rank_was_never_started(tmp_path):
+    code = "from evorl.distributed.world import World; World.start(4, timeout=1)"
+    launched = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    launched |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | launched | {"ACCELERATE_USE_CPU": "true"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("evorl.errors.RunError: start: 2 ranks did not find each other (")
+    assert last.endswith(
+        "); check the address and port of the main process, and that all machines were started"
+    )
 
 
 def test_one_process_cannot_be_a_mesh(alone):

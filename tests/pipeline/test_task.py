@@ -61,12 +61,6 @@ def test_every_callable_is_asked_before_the_first_stage():
     assert task.run().lines == ["x", "even", "x", "even", "x", "even", "x", "even"]
 
 
-def test_stages_of_the_main_rank_run_there_only():
-    for main in (True, False):
-        task = Task(Log(1), main).use(plain("all")).use(plain("main"), on="main")
-        assert task.run().lines == ["all", "main"][: 1 + main]
-
-
 def test_a_finished_context_runs_nothing():
     assert Task(Log(0)).use(plain("a")).run().lines == []
 

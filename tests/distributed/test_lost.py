@@ -1,0 +1,33 @@
+"""What torch.distributed raises, in one line."""
+
+import pytest
+
+from evorl.distributed.lost import telling
+from evorl.errors import RunError
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "[/__w/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:5519. This"
+            " is typically caused by a remote worker crashing.\nmore",
+            "Connection closed by peer [127.0.0.1]:5519",
+        ),
+        (
+            "Gloo connectFullMesh failed with [/__w/gloo/transport/tcp/pair.cc:152] timed out",
+            "timed out",
+        ),
+        ("Tensors must be contiguous", "Tensors must be contiguous"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_a_lost_rank_in_one_line(said, told):
+    with pytest.raises(RunError) as caught, telling("receive: rank 0 lost rank 1", "wait"):
+        raise RuntimeError(said)
+    assert str(caught.value) == f"receive: rank 0 lost rank 1 ({told}); wait"
+
+
+def test_a_mistake_stays_what_it_is():
+    with pytest.raises(TypeError), telling("receive"):
+        raise TypeError
