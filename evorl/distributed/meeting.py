@@ -6,7 +6,11 @@ came, and one that waits there can still be interrupted, unlike in a collective.
 
 import itertools
 import os
+import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
@@ -15,6 +19,7 @@ from evorl.distributed.lost import ADVICE, telling
 from evorl.errors import RunError
 
 LONGEST_PAUSE = 0.05  # seconds between two looks
+GRACE = 5.0  # seconds after the time-out in which an ordinary error should have come
 ALL_CAME = b"all came"
 
 _numbers = itertools.count()  # meetings of one process share the store
@@ -37,7 +42,8 @@ class Meeting:
     def meet(self, where: str) -> None:
         """Wait for the other ranks; all ranks leave, or all raise the same RunError."""
         self._times += 1
-        with telling(f"{where}: rank {self._rank} lost the launcher of the main machine"):
+        lost = f"{where}: rank {self._rank} lost the launcher of the main machine"
+        with telling(lost), _at_most(self._timeout + GRACE, lost):
             verdict = self._wait([self._key(rank) for rank in range(self._size)])
             if verdict == ALL_CAME:
                 self._forget_the_last()
@@ -67,6 +73,27 @@ class Meeting:
 
     def _key(self, what: int | str, times: int | None = None) -> str:
         return f"{self._times if times is None else times}/{what}"
+
+
+@contextmanager
+def _at_most(seconds: float, lost: str) -> Iterator[None]:
+    """Ends the process if what is inside takes longer.
+
+    Where a cable was cut, nothing comes back from the store, not even an error: torch waits on.
+    """
+
+    def end() -> None:
+        sys.stderr.write(f"error: {lost}, which has not answered for {seconds:g} s; {ADVICE}\n")
+        sys.stderr.flush()
+        os._exit(2)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _ranks(numbers: list[int]) -> str:

@@ -1,0 +1,141 @@
+"""Whole training runs as a user starts them: in one process, or on ranks."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+
+from .launching import CONFIGS, MARK
+
+BIN = Path(sys.executable).parent
+SMALL = """
+name: run
+seed: 3
+env: {id: CartPole-v1, num_envs: 2, backend: sync}
+algorithm: {learning_starts: 20, batch_size: 16, n_step: 2}
+network: {hidden: [16, 16]}
+replay: {share: agent, capacity: 300}
+population: {size: 4}
+evaluation: {every: 60, episodes: 2, confirm_episodes: 2, final_episodes: 2, max_steps: 100}
+evolution: {selection: {min_gap: 0}, mutation: {architecture: 0.5}}
+budget: {env_steps: 2880}
+compile: false
+"""  # six generations of 480 steps
+
+
+class Run:
+    """A command that trains, with all processes that it starts."""
+
+    def __init__(self, folder, *words, ranks=1, options=()):
+        self.folder, self.mark = folder, uuid.uuid4().hex
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [BIN / "python", "-m"]
+        if ranks > 1:
+            command = [BIN / "accelerate", "launch", "--config_file", CONFIGS / "cpu.yaml"]
+            command += ["--num_processes", ranks, "--main_process_port", 0, *options, "-m"]
+        self.output = folder / f"output-{self.mark}"
+        with self.output.open("w") as output:
+            self.launcher = subprocess.Popen(
+                [str(word) for word in (*command, "evorl", *words)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=os.environ | {MARK: self.mark},
+                start_new_session=True,
+            )
+
+    def processes(self):
+        """All that are alive, the launcher included."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if (
+                    process.environ().get(MARK) == self.mark
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
+                    found.append(process)
+            except psutil.Error:
+                pass
+        return found
+
+    def ranks(self):
+        """The processes that train."""
+        found = []
+        for process in self.processes():
+            try:
+                if "RANK" in process.environ():
+                    found.append(process)
+            except psutil.Error:
+                pass
+        return found
+
+    def kill(self, processes=None):
+        for process in self.processes() if processes is None else processes:
+            with contextlib.suppress(psutil.Error):  # gone meanwhile
+                process.send_signal(signal.SIGKILL)
+
+    def wait(self, limit=180):
+        """Its exit code and what it said; nothing may be left of it."""
+        try:
+            code = self.launcher.wait(limit)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"not done after {limit} s:\n{self.said()}") from None
+        deadline = time.monotonic() + 10
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.kill(left)
+        assert not left, f"left behind {left}:\n{self.said()}"
+        return code, self.said()
+
+    def said(self):
+        return self.output.read_text()
+
+
+def configured(folder):
+    """The file of SMALL."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def train(folder, *overrides, **options):
+    """A whole run; the run's directory."""
+    code, said = Run(folder, "train", configured(folder), *overrides, **options).wait()
+    assert code == 0, said
+    return folder / "runs" / "run"
+
+
+def newest(directory):
+    """Every file of the newest checkpoint, by name."""
+    folder = sorted((directory / "checkpoints").glob("generation-*"))[-1]
+    return folder.name, {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def deterministic(directory):
+    """All of a run that does not depend on time: lineage, best agent and newest checkpoint."""
+    files = {name: (directory / name).read_bytes() for name in ("lineage.jsonl",)}
+    files |= {f"best/{path.name}": path.read_bytes() for path in (directory / "best").iterdir()}
+    return files, newest(directory)
+
+
+def wait_for(condition, limit=60):
+    """Until it is true."""
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {limit} s in vain"
+        time.sleep(0.02)
+
+
+def any_moment(random_state: random.Random, directory, generation):
+    """Wait until a run is in a generation, and for a random moment within it or its saving."""
+    wait_for(lambda: list((directory / "checkpoints").glob(f"generation-{generation:06d}*")))
+    time.sleep(random_state.random() * 0.6)

@@ -1,0 +1,119 @@
+"""Two machines, as two network namespaces that share no disk: a run over them, and a cut cable."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from .launching import CONFIGS
+from .runs import configured, deterministic, train
+
+pytestmark = pytest.mark.slow
+BIN = Path(sys.executable).parent
+ADDRESSES = ("10.213.7.1", "10.213.7.2")  # of the two namespaces, on no other network
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def hosts():
+    """The names of two namespaces with a cable between them."""
+    if shutil.which("ip") is None:
+        pytest.skip("needs iproute2")
+    tag = uuid.uuid4().hex[:6]
+    names = [f"evorl-{tag}-{i}" for i in range(2)]
+    made = []
+    try:
+        try:
+            for name in names:
+                ip("netns", "add", name)
+                made.append(name)
+            ends = [f"ev{tag}{i}" for i in range(2)]
+            ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+            for name, end, address in zip(names, ends, ADDRESSES, strict=True):
+                ip("link", "set", end, "netns", name)
+                ip("-n", name, "link", "set", end, "name", "eth0")
+                ip("-n", name, "address", "add", f"{address}/30", "dev", "eth0")
+                ip("-n", name, "link", "set", "eth0", "up")
+                ip("-n", name, "link", "set", "lo", "up")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces are not permitted here: {error.stderr.strip()}")
+        yield names
+    finally:
+        for name in made:
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
+class Machine:
+    """`evorl train` on one host, in a folder of its own."""
+
+    def __init__(self, name, number, folder, *overrides):
+        folder.mkdir(parents=True)
+        words = [
+            *("ip", "netns", "exec", name, BIN / "accelerate", "launch"),
+            *("--config_file", CONFIGS / "multi_node.yaml"),
+            *("--machine_rank", number, "--num_machines", 2, "--num_processes", 2),
+            *("--main_process_ip", ADDRESSES[0], "--main_process_port", 29511),
+            *("-m", "evorl", "train", configured(folder), *overrides),
+        ]
+        self.output = folder / "output"
+        with self.output.open("w") as output:
+            self.launcher = subprocess.Popen(
+                [str(word) for word in words],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=os.environ | {"GLOO_SOCKET_IFNAME": "eth0"},
+                start_new_session=True,
+            )
+
+    def wait(self, limit):
+        try:
+            return self.launcher.wait(limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.launcher.pid, signal.SIGKILL)
+            raise AssertionError(f"not done after {limit} s:\n{self.said()}") from None
+
+    def said(self):
+        return self.output.read_text()
+
+
+def test_the_population_arrives_without_a_shared_disk(hosts, tmp_path):
+    three = ("budget.env_steps=1440",)  # generations
+    machines = [Machine(name, i, tmp_path / str(i), *three) for i, name in enumerate(hosts)]
+    for machine in machines:
+        assert machine.wait(180) == 0, machine.said()
+    assert not (tmp_path / "1" / "runs").exists()  # the other host never wrote a file
+    files, (generation, checkpoint) = deterministic(tmp_path / "0" / "runs" / "run")
+    assert generation == "generation-000003"
+    alone, (_, own) = deterministic(train(tmp_path / "alone", *three))
+    assert files == alone
+    assert checkpoint.keys() == own.keys()
+    assert all(checkpoint[name] == own[name] for name in own if name != "manifest.json")
+
+
+def test_a_cut_cable_ends_both_with_a_clear_error(hosts, tmp_path):
+    long = ("budget.env_steps=1000000", "mesh.timeout=20")
+    machines = [Machine(name, i, tmp_path / str(i), *long) for i, name in enumerate(hosts)]
+    checkpoints = tmp_path / "0" / "runs" / "run" / "checkpoints"
+    deadline = time.monotonic() + 120
+    while not list(checkpoints.glob("generation-000001")):
+        assert time.monotonic() < deadline, [machine.said() for machine in machines]
+        time.sleep(0.1)
+    ip("-n", hosts[1], "link", "set", "eth0", "down")
+    cut = time.monotonic()
+    assert machines[0].wait(90) != 0, machines[0].said()
+    assert "rank 1 did not come within 20 s" in machines[0].said()
+    # The rank behind the cut cable ends, too; its launcher is torch's, and waits for longer.
+    while "error: " not in machines[1].said():
+        assert time.monotonic() < cut + 90, machines[1].said()
+        time.sleep(0.1)
+    os.killpg(machines[1].launcher.pid, signal.SIGKILL)

@@ -1,0 +1,65 @@
+"""Training on several ranks: the same run as in one process, agent by agent and bit by bit."""
+
+import json
+
+import pytest
+
+from .runs import deterministic, newest, train
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("alone"))
+
+
+def same_but_mesh(one, two):
+    """Checkpoints that differ in nothing but the ranks that wrote them."""
+    (name, files), (other_name, others) = newest(one), newest(two)
+    assert name == other_name
+    assert files.keys() == others.keys()
+    for file in files.keys() - {"manifest.json"}:
+        assert files[file] == others[file], file
+    manifests = [json.loads(own["manifest.json"]) for own in (files, others)]
+    for manifest in manifests:
+        manifest.pop("sha256")
+        manifest["state"].pop("mesh")
+    assert manifests[0] == manifests[1]
+
+
+def test_two_ranks_are_one_process(alone, tmp_path):
+    two = train(tmp_path, ranks=2)
+    same_but_mesh(alone, two)
+    assert deterministic(alone)[0] == deterministic(two)[0]
+    for name in ("env_steps", "evaluation_steps", "updates", "score", "best"):
+        summaries = [json.loads((run / "summary.json").read_text()) for run in (alone, two)]
+        assert summaries[0][name] == summaries[1][name]
+
+
+def test_five_agents_on_two_ranks(tmp_path):
+    options = ("population.size=5", "budget.env_steps=1800", "replay.kind=prioritized")
+    one = train(tmp_path / "one", *options)
+    same_but_mesh(one, train(tmp_path / "two", *options, ranks=2))
+
+
+def test_without_a_shared_disk_the_same_arrives(alone, tmp_path):
+    same_but_mesh(alone, train(tmp_path, "checkpoint.shared_filesystem=false", ranks=2))
+
+
+def test_each_rank_trains_on_its_own_replay(tmp_path):
+    run = train(tmp_path, "replay.share=rank", "budget.env_steps=960", ranks=2)
+    files = newest(run)[1]
+    replays = [files[f"replay-rank-{rank}.safetensors"] for rank in (0, 1)]
+    assert len(replays[0]) > 1000
+    assert replays[0] != replays[1]
+
+
+def test_a_mesh_of_four(tmp_path):
+    run = train(tmp_path, "mesh.data=2", "budget.env_steps=1920", ranks=4)
+    _, files = newest(run)
+    assert json.loads(files["manifest.json"])["state"]["mesh"] == {"population": 2, "data": 2}
+    copies = [files[f"replay-agent-0{copy}.safetensors"] for copy in ("", "-copy-1")]
+    assert copies[0] != copies[1]
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["env_steps"] == 1920  # of all ranks together
