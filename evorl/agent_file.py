@@ -46,7 +46,7 @@ def save_agent(folder: Path, agent: SavedAgent) -> None:
     """Write the agent's two files into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(freeze(agent.parameters), folder / WEIGHTS)
-    facts = AgentFacts(1, agent.genome, agent.problem, agent.facts)
+    facts = AgentFacts(1, agent.genome, agent.problem, dict(sorted(agent.facts.items())))
     text = json.dumps(dataclasses.asdict(facts), indent=2, allow_nan=False)
     (folder / FACTS).write_text(text + "\n", encoding="utf-8")
 

@@ -1,4 +1,7 @@
-"""The errors a user can act on. The command line prints their one line and exits with 2."""
+"""The errors a user can act on. The command line prints their one line and exits with 2.
+
+Notes of an error come before its line.
+"""
 
 
 class EvorlError(Exception):
@@ -7,6 +10,10 @@ class EvorlError(Exception):
 
 class ConfigError(EvorlError):
     """A configuration, or an override of it, that cannot be run."""
+
+
+class EnvError(EvorlError):
+    """An environment that raises too often; its own traceback is a note of the error."""
 
 
 class RunError(EvorlError):

@@ -84,12 +84,13 @@ class Genome:
         if set(self.hyperparameters) != set(HYPERPARAMETERS):
             wrong = set(self.hyperparameters) ^ set(HYPERPARAMETERS)
             raise ValueError(f"missing or unknown hyperparameters: {sorted(wrong)}")
+        ordered = {name: self.hyperparameters[name] for name in HYPERPARAMETERS}
+        object.__setattr__(self, "hyperparameters", ordered)  # equal genomes, equal bytes in files
 
     def to_json(self) -> dict[str, Any]:
         """As plain values for a JSON file."""
         found = dataclasses.asdict(self)
-        values = {name: self.hyperparameters[name] for name in HYPERPARAMETERS}  # always one order
-        return found | {"hyperparameters": values}
+        return found | {"hyperparameters": dict(self.hyperparameters)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Genome":

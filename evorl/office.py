@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evorl.checkpoint import Checkpoints
 from evorl.config import RunConfig
@@ -24,7 +24,8 @@ from evorl.pipeline.track import Track
 from evorl.run_directory import CHECKPOINTS, LINEAGE, METRICS, RunDirectory
 
 # What may change when a run goes on: none of it touches how agents learn.
-CHANGEABLE = ("name", "run", "budget", "mesh", "checkpoint")
+CHANGEABLE: dict[str, Any] = dict.fromkeys(("name", "run", "budget", "mesh", "checkpoint"), True)
+CHANGEABLE["env"] = {"max_failures"}
 
 
 class Office(NamedTuple):
@@ -85,7 +86,7 @@ def make_office(
 
 def make_checkpoints(config: RunConfig, directory: RunDirectory) -> Checkpoints:
     """The checkpoints of a run, which know it by everything that may not change."""
-    kept = config.model_dump(mode="json", exclude=set(CHANGEABLE))
+    kept = config.model_dump(mode="json", exclude=CHANGEABLE)
     known = hashlib.sha256(repr(sorted(kept.items())).encode()).hexdigest()
     return Checkpoints(directory.path / CHECKPOINTS, known, config.checkpoint.keep)
 

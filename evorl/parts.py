@@ -33,7 +33,14 @@ from evorl.seeding import generator
 def env_spec(config: RunConfig) -> EnvSpec:
     """What the environment section asks for."""
     env = config.env
-    return EnvSpec(env.id, env.backend, env.kwargs, env.wrappers, config.network.channels_last)
+    return EnvSpec(
+        env.id,
+        env.backend,
+        env.kwargs,
+        env.wrappers,
+        config.network.channels_last,
+        env.max_failures,
+    )
 
 
 def make_problem(observation: ObservationSpec, num_actions: int) -> Problem:
@@ -107,6 +114,7 @@ def make_population(
     own: range | None = None,
     device: torch.device | str = "cpu",
     reduce: Callable[[Tensor], None] | None = None,
+    half: torch.dtype | None = None,
 ) -> Population:
     """All agents as the configuration describes them, or as the genomes do; or `own` of them."""
     if genomes is None:
@@ -136,6 +144,7 @@ def make_population(
         compiled=compiled,
         kinds=kinds_of(problem, genomes, compiled)[ours],
         reduce=reduce,
+        half=half,
         device=device,
     )
 
@@ -158,10 +167,12 @@ def make_replay(
         device=device,
     )
     streams = [generator(config.seed, "sample", 0, agent) for agent in agents]
+    sampler: UniformSampler = UniformSampler(buffer, streams, own=alone)
     if replay.kind == "prioritized":
         eps = replay.priority_eps
-        return buffer, PrioritisedSampler(buffer, streams, replay.alpha, eps, own=alone)
-    return buffer, UniformSampler(buffer, streams, own=alone)
+        sampler = PrioritisedSampler(buffer, streams, replay.alpha, eps, own=alone)
+    sampler.common = replay.share == "world"
+    return buffer, sampler
 
 
 def expected_updates(config: RunConfig) -> int:

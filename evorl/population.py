@@ -4,7 +4,8 @@ Legend: P agents, N environments of an agent, U updates of a round, B batch, n r
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,7 @@ class Population:
         compiled: bool = False,
         kinds: Sequence[Kind] | None = None,
         reduce: Callable[[Tensor], None] | None = None,
+        half: torch.dtype | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -56,6 +58,7 @@ class Population:
         self.periodic_target = periodic_target
         self.dtype, self.device = dtype, torch.device(device)
         self.reduce = reduce  # averages gradients over the ranks that train the same agents
+        self.half = half  # the type of matrix products; weights and losses keep theirs
         self.compiled = CompiledUpdates(algorithm) if compiled else None
         born = [fresh_parameters(problem, genome, seed) for genome in genomes]
         self.rebuild(genomes, [newborn(parameters) for parameters in born], kinds)
@@ -119,7 +122,10 @@ class Population:
         self, obs: npt.NDArray[np.generic], explore: npt.NDArray[np.bool_], random: Ints
     ) -> Ints:
         """Actions [P, N] for observations [P, N, ...]: greedy, or `random` where `explore`."""
-        batch = torch.from_numpy(obs).to(self.device)
+        with self._precision():
+            return self._act(torch.from_numpy(obs).to(self.device), explore, random)
+
+    def _act(self, batch: Tensor, explore: npt.NDArray[np.bool_], random: Ints) -> Ints:
         if len(self.groups) == 1 and (self.members[0][:-1] < self.members[0][1:]).all():
             return self.algorithm.act(self.groups[0].values(batch), explore, random)
         actions = np.empty(explore.shape, dtype=np.int64)
@@ -143,18 +149,25 @@ class Population:
         loss = np.full(self.size, np.nan)
         td_errors = []
         parts = split_groups(samples, plans)
-        found = self._learn_as_one(parts, plans) if self.reduce else None
+        with self._precision():
+            found = self._learn_as_one(parts, plans) if self.reduce else None
         for i, (plan, group, own) in enumerate(zip(plans, self.groups, parts, strict=True)):
             if not plan.updates.any():
                 td_errors.append(torch.zeros(plan.shape, dtype=self.dtype, device=self.device))
                 continue
-            errors = found[i] if found else self._learn_group(group, own, plan.updates)
+            with self._precision():
+                errors = found[i] if found else self._learn_group(group, own, plan.updates)
             sums = self.algorithm.loss(errors, own.weight).sum(0).cpu().numpy()
             np.divide(sums, plan.updates, out=sums, where=plan.updates > 0)
             loss[plan.agents] = np.where(plan.updates > 0, sums, np.nan)
             self.alive[plan.agents] &= np.isfinite(sums) | (plan.updates == 0)
             td_errors.append(errors)
         return Learned(loss, td_errors)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.half is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.half)
 
     def _learn_as_one(self, parts: Sequence[Samples], plans: Sequence[GroupPlan]) -> list[Tensor]:
         """All groups update by update: their gradients are averaged over ranks in one go."""

@@ -12,6 +12,7 @@ from evorl.parts import make_genomes, make_population, make_problem, make_replay
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.evaluate import Evaluate
 from evorl.pipeline.everybody import Everybody
+from evorl.pipeline.exchange import Exchange
 from evorl.pipeline.gather import Gather
 from evorl.pipeline.generation import NextGeneration
 from evorl.pipeline.learn import Learn
@@ -57,7 +58,7 @@ def make_rank(
     problem = make_problem(env.observation, env.num_actions)
     genomes = make_genomes(config, problem, schedule)
     average = world.average_ if world.data > 1 else None
-    population = make_population(config, problem, genomes, own, world.device, average)
+    population = make_population(config, problem, genomes, own, world.device, average, world.half)
     buffer, sampler = make_replay(config, env.observation, own, world.device)
     copies, algorithm = Copies(world), config.algorithm
     if isinstance(sampler, PrioritisedSampler):
@@ -74,6 +75,7 @@ def make_rank(
         first=own.start,
         copy=world.data_rank,
         copies=copies,
+        exchange=Exchange(world) if config.replay.share == "world" else None,
     )
     return Rank(
         env,

@@ -28,7 +28,7 @@ def reopen(directory: RunDirectory, overrides: Sequence[str] = ()) -> RunConfig:
 
 def refuse_changes(directory: RunDirectory, old: RunConfig, new: RunConfig) -> None:
     """ConfigError that names the first option which cannot change in a run that has begun."""
-    was, now = (_flat(config.model_dump(exclude=set(CHANGEABLE))) for config in (old, new))
+    was, now = (_flat(config.model_dump(exclude=CHANGEABLE)) for config in (old, new))
     for name in sorted(was.keys() | now.keys()):
         if was.get(name) != now.get(name):
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import platform
+import warnings
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -13,10 +14,11 @@ from evorl.agent_file import SavedAgent
 from evorl.algorithms.dqn import DQN
 from evorl.config import RunConfig
 from evorl.console import Console
-from evorl.envs import EnvSpec, make_episodes, slots_for
+from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
 from evorl.group import newborn
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import play
+from evorl.pipeline.failures import count_failures
 from evorl.population import Population
 from evorl.seeding import generator, held_out
 from evorl.statistics import Estimate, Floats, interquartile_mean, interval
@@ -29,6 +31,7 @@ class Score(NamedTuple):
     iqm: Estimate  # mean of the middle half: outliers on either side don't move it
     episodes: int
     steps: int  # environment steps that it took
+    failures: int = 0  # exceptions of environments
 
 
 def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console: Console) -> Score:
@@ -42,10 +45,26 @@ def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console:
         seeds = held_out(config.seed, count)
         limit = config.evaluation.final_max_steps
         played = play(population, episodes, seeds, limit, console.advance)
+        failures = _count(episodes)
     finally:
         episodes.close()
         console.close()
-    return estimate(played.returns[0], generator(config.seed, "bootstrap"), played.steps)
+    score = estimate(played.returns[0], generator(config.seed, "bootstrap"), played.steps)
+    return score._replace(failures=failures)
+
+
+def _count(episodes: Episodes) -> int:
+    """Failures of the held-out episodes alone, which may be as many as those of the run before."""
+    counted = Context(1)
+    count_failures(counted, episodes.failures)
+    count = counted.failures
+    if count:
+        warnings.warn(
+            f"held-out score: {count} failure{'s' * (count != 1)} of environments; an episode that"
+            " broke off counts with what it had returned until then",
+            stacklevel=3,
+        )
+    return count
 
 
 def estimate(returns: Floats, random: np.random.Generator, steps: int = 0) -> Score:
@@ -81,6 +100,7 @@ def summary(
         "final_steps": score.steps,
         "total_steps": context.env_steps + context.evaluation_steps + score.steps,
         "updates": context.updates,
+        "failures": context.failures + score.failures,
         "seconds": round(seconds, 3),
         "steps_per_second": round(context.env_steps / seconds, 1),
         "versions": {

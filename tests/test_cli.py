@@ -108,6 +108,46 @@ def test_warnings_leave_the_score_alone(evorl):
     assert err.startswith("warning: evaluation.every=50 is less than two episodes")
 
 
+SHAKY = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Shaky(CartPoleEnv):
+    def reset(self, **kwargs):
+        self.time = 0
+        return super().reset(**kwargs)
+
+    def step(self, action):
+        self.time += 1
+        if self.time == 5:
+            raise OSError("the simulator is gone")
+        return super().step(action)
+
+gymnasium.register("Shaky-v0", Shaky)
+"""
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_an_environment_that_raises_too_often_shows_its_traceback(evorl, tmp_path, backend):
+    (tmp_path / "shaky.py").write_text(SHAKY)
+    options = [*TINY[:-1], "env.id=shaky:Shaky-v0", "env.max_failures=2", f"env.backend={backend}"]
+    code, _, err = evorl("train", CARTPOLE, *options)
+    assert code == 2
+    said = err.splitlines()
+    what = "OSError: the simulator is gone"
+    told = "'shaky:Shaky-v0' raised, and a new environment took its place"
+    assert [line for line in said if line.startswith("warning: ")] == [
+        f"warning: {told} ({count} of 2 allowed by env.max_failures): {what}" for count in (1, 2)
+    ]
+    assert said[-1] == (
+        "error: env.max_failures: 'shaky:Shaky-v0' raised too often (3, 2 allowed; mend it or"
+        f" allow more): {what}"
+    )
+    trace = said[said.index("Traceback (most recent call last):") : -1]
+    assert any("shaky.py" in line for line in trace)
+    assert trace[-1] == what
+
+
 BAD = {
     "no such file": ("nothing.yaml", []),
     "a folder": (".", []),

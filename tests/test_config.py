@@ -500,6 +500,10 @@ UNUSED = [
     (f"{MUTATION}activations=[relu]",
      [f"{MUTATION}activations=['relu'] has no effect with activation: 0"]),
     (f"{MUTATION}activations=[relu] {MUTATION}activation=0.1", []),
+    # environments
+    ("env.max_failures=0", []),
+    ("env.max_failures=0 env.backend=envpool",
+     ["env.max_failures=0 has no effect with backend: envpool"]),
     # exploring
     (f"{EXPLORE}strategy=perturb {EXPLORE}grow=2", []),
     (f"{EXPLORE}strategy=pb2 {EXPLORE}grow=2 {EXPLORE}shrink=0.5", []),

@@ -38,6 +38,8 @@ def main() -> None:
         sys.exit(2)
     except EvorlError as error:
         let_main_speak_first()
+        for note in getattr(error, "__notes__", ()):
+            click.echo(note, err=True)
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort) as error:

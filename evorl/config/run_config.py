@@ -114,7 +114,7 @@ class RunConfig(Section):
         self._check_agents()
         self._check_batch_sizes()
         replay = self.replay
-        writers = self.population.size if replay.share == "rank" else 1
+        writers = 1 if replay.share == "agent" else self.population.size
         if replay.capacity < (step := writers * self.env.num_envs):
             rule = f"hold one step of every environment, {step} transitions"
             refuse("replay.capacity", rule, replay.capacity)

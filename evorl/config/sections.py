@@ -49,6 +49,12 @@ class EnvConfig(Section):
     wrappers: list[WrapperConfig] = Field(
         default=[], description="Wrappers of every environment, innermost first."
     )
+    max_failures: int = Field(
+        default=10,
+        ge=0,
+        le=ranges.MOST,
+        description="Exceptions of environments that a run survives; 0: the first one stops it.",
+    )
 
 
 class AlgorithmConfig(Hyperparameters):
@@ -106,8 +112,9 @@ class ReplayConfig(Section):
         default="uniform", description="Draw transitions alike, or by their TD error."
     )
     capacity: ranges.Count = Field(default=100_000, description="Transitions per replay.")
-    share: Literal["rank", "agent"] = Field(
-        default="rank", description="One replay for all agents of a process, or one per agent."
+    share: Literal["rank", "agent", "world"] = Field(
+        default="rank",
+        description="One replay for all agents of a process, one per agent, or one of all ranks.",
     )
     alpha: ranges.Fraction = Field(
         default=0.6, description="Exponent of priorities; 0 is uniform (prioritized only)."

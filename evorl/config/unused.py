@@ -11,12 +11,17 @@ from evorl.config.wording import number
 
 def unused_options(config: RunConfig, images: bool) -> list[str]:
     """One line for each; `images` says whether the observations are images."""
-    found = [*_learning(config), *_network(config, images)]
+    found = [*_environment(config), *_learning(config), *_network(config, images)]
     if config.evolves:
         found += [*_selection(config), *_mutation(config, images), *_explore(config)]
     else:
         found += _evolution(config)
     return [*found, *_spaces(config), *_starts(config)]
+
+
+def _environment(config: RunConfig) -> Iterator[str]:
+    if config.env.backend == "envpool":
+        yield from _changed("env", config.env, "backend: envpool", "max_failures")
 
 
 def _learning(config: RunConfig) -> Iterator[str]:

@@ -23,6 +23,7 @@ from evorl.distributed.launch import launched_ranks
 from evorl.distributed.lost import telling
 from evorl.distributed.meeting import Meeting
 from evorl.distributed.mesh import Mesh, lay_out
+from evorl.errors import ConfigError
 
 
 class World:
@@ -69,6 +70,17 @@ class World:
                 self._control = dist.new_group(backend="gloo", timeout=limit)
                 self.device_mesh = _device_mesh(mesh, self.device, limit)
                 self._meeting = Meeting(self.rank, self.size, timeout)
+
+    @property
+    def half(self) -> torch.dtype | None:
+        """The type of matrix products that Accelerate's mixed precision asks for; None: their own.
+
+        fp16 is refused: it needs its losses scaled, and evorl writes its gradients out itself.
+        """
+        wanted = self.accelerator.mixed_precision
+        if wanted not in ("no", "bf16"):
+            raise ConfigError(f"mixed_precision: must be no or bf16, got {wanted}")
+        return torch.bfloat16 if wanted == "bf16" else None
 
     def places(self, agents: int) -> range:
         """The agents of this rank."""

@@ -6,18 +6,23 @@ from typing import Protocol
 
 import numpy as np
 
-from evorl.envs.make import EnvSpec, LastObservationKept, make_env
+from evorl.envs.make import EnvSpec
 from evorl.envs.pool import Pool
+from evorl.envs.rebuilding import TRACES, Failures, make_slot
 from evorl.envs.spaces import Array, ObservationSpec
 from evorl.envs.vector import Actions, Bools, Floats, GymVectorEnv, inspect
 
 
 class Episodes(Protocol):
-    """One episode in each of M slots; a slot's last observation stays when its episode ended."""
+    """One episode in each of M slots; a slot's last observation stays when its episode ended.
+
+    An environment that raises in a step ends its episode there.
+    """
 
     num_envs: int  # M
     observation: ObservationSpec
     num_actions: int
+    failures: Failures  # of resets, too; whoever plays the episodes counts them
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts every slot's episode; observations [M, …]."""
@@ -35,13 +40,18 @@ class SyncEpisodes:
     def __init__(self, spec: EnvSpec, count: int) -> None:
         self.num_envs = count
         self._spaces, _ = inspect(spec)
-        self._envs = [LastObservationKept(make_env(spec)) for _ in range(count)]
+        self._envs = [make_slot(spec) for _ in range(count)]
+        self.failures = Failures(spec)
         self.observation = self._spaces.observation
         self.num_actions = self._spaces.num_actions
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts every slot's episode."""
-        raw = [env.reset(seed=int(s))[0] for env, s in zip(self._envs, seeds, strict=True)]
+        raw = []
+        for slot, (env, seed) in enumerate(zip(self._envs, seeds, strict=True)):
+            obs, info = env.reset(seed=int(seed))
+            self.failures.add(slot, info.get(TRACES, ()))
+            raw.append(obs)
         self._obs = self._spaces.observations(np.stack(raw), copy=False)
         self._live = np.ones(self.num_envs, np.bool_)
         return self._obs.copy()
@@ -51,14 +61,17 @@ class SyncEpisodes:
         slots = np.flatnonzero(active & self._live)
         reward = np.zeros(self.num_envs, np.float32)
         ended = np.zeros(self.num_envs, np.bool_)
-        raw = []
+        raw = {}
         own = self._spaces.actions(actions)
         for slot in slots:
-            obs, reward[slot], terminated, truncated, _ = self._envs[slot].step(own[slot])
+            obs, reward[slot], terminated, truncated, info = self._envs[slot].step(own[slot])
             ended[slot] = terminated or truncated
-            raw.append(obs)
+            if TRACES in info:
+                self.failures.add(int(slot), info[TRACES])
+            else:
+                raw[slot] = obs
         if raw:
-            self._obs[slots] = self._spaces.observations(np.stack(raw), copy=False)
+            self._obs[list(raw)] = self._spaces.observations(np.stack([*raw.values()]), copy=False)
         self._live &= ~ended
         return self._obs.copy(), reward, ended
 
@@ -74,6 +87,7 @@ class AsyncEpisodes:
 
     def __init__(self, spec: EnvSpec, count: int) -> None:
         self._vec = GymVectorEnv(spec, "async", count)
+        self.failures = Failures(spec)
         self.num_envs = count
         self.observation = self._vec.observation
         self.num_actions = self._vec.num_actions
@@ -81,6 +95,7 @@ class AsyncEpisodes:
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts every slot's episode."""
         self._obs = self._vec.reset(seeds)
+        self._tell(np.ones(self.num_envs, np.bool_))
         self._live = np.ones(self.num_envs, np.bool_)
         return self._obs.copy()
 
@@ -88,7 +103,9 @@ class AsyncEpisodes:
         """Steps every slot, and shows the active ones."""
         shown = active & self._live
         step = self._vec.step(actions)
-        self._obs[shown] = step.next_obs[shown]
+        seen = shown if step.valid is None else shown & step.valid
+        self._obs[seen] = step.next_obs[seen]
+        self._tell(shown & ~seen)
         ended = (step.terminated | step.truncated) & shown
         self._live &= ~ended
         return self._obs.copy(), np.where(shown, step.reward, np.float32(0)), ended
@@ -97,12 +114,19 @@ class AsyncEpisodes:
         """Ends the workers."""
         self._vec.close()
 
+    def _tell(self, slots: Bools) -> None:
+        """As if nothing had been played unseen."""
+        for failure in self._vec.failures.take():
+            if slots[failure.slot]:
+                self.failures.add(failure.slot, [failure.trace])
+
 
 class PoolEpisodes:
     """An EnvPool, which can step some of its slots."""
 
     def __init__(self, spec: EnvSpec, count: int) -> None:
         self._pool = Pool(spec, count)
+        self.failures = Failures(spec)  # none, ever
         self.num_envs = count
         self.observation = self._pool.spaces.observation
         self.num_actions = self._pool.spaces.num_actions

@@ -40,6 +40,7 @@ class EnvSpec:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrappers: Sequence[WrapperSpec] = ()  # innermost first
     channels_last: ChannelsLast = "auto"  # whether images are (H, W, C)
+    max_failures: int = 10  # exceptions of environments that a run survives
 
 
 class LastObservationKept(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from evorl.envs.make import EnvSpec, find, refusals
+from evorl.envs.rebuilding import Failures
 from evorl.envs.spaces import Array, adapt
 from evorl.envs.vector import Actions, Bools, Step, with_last
 from evorl.errors import ConfigError
@@ -24,7 +25,8 @@ class NativeVectorEnv:
     """One native vector environment per agent, side by side.
 
     Most of them start a new episode on the step after an episode's end, ignoring the action: such a
-    row is no transition, and is marked `valid = False`.
+    row is no transition, and is marked `valid = False`. An exception goes through: one slot alone
+    cannot be rebuilt.
     """
 
     backend = "native"
@@ -35,6 +37,7 @@ class NativeVectorEnv:
             raise ConfigError(f"env.backend: native is not possible, {refusal}; use auto or sync")
         self.num_envs = num_agents * num_envs
         self._per_agent = num_envs
+        self.failures = Failures(spec)  # none, ever
         self._vecs: list[Vector] = []
         with refusals(spec):
             for _ in range(num_agents):

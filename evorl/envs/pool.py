@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.envs.make import EnvSpec, did_you_mean, refusals
+from evorl.envs.rebuilding import Failures
 from evorl.envs.spaces import Array, SpaceAdapter, adapt
 from evorl.envs.vector import Actions, Bools, Floats, Step
 from evorl.errors import ConfigError
@@ -72,12 +73,13 @@ class Pool:
 
 
 class PoolVectorEnv:
-    """An EnvPool whose ended episodes are restarted within the step."""
+    """An EnvPool whose ended episodes are restarted within the step; exceptions go through."""
 
     backend = "envpool"
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self._pool = Pool(spec, num_envs)
+        self.failures = Failures(spec)  # none, ever
         self.num_envs = num_envs
         self.observation = self._pool.spaces.observation
         self.num_actions = self._pool.spaces.num_actions

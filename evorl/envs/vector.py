@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import vector
-from gymnasium.envs.registration import EnvSpec as Registration
 from numpy.typing import NDArray
 
-from evorl.envs.make import Env, EnvSpec, LastObservationKept, find, make_env, refusals
+from evorl.envs.make import EnvSpec, find, make_env, refusals
+from evorl.envs.rebuilding import Failures, make_slot
 from evorl.envs.spaces import Array, ObservationSpec, SpaceAdapter, adapt
 from evorl.errors import ConfigError
 
@@ -28,6 +28,9 @@ class Step(NamedTuple):
     truncated: Bools  # [M]
     next_obs: Array  # [M, …] the transition's own next observation; is obs if no episode ended
     valid: Bools | None = None  # [M] False: no transition at all, to be left out. None: all are
+    failed: Bools | None = (
+        None  # [M] True: the step raised, and its episode is lost. None: no one's
+    )
 
 
 class VectorEnv(Protocol):
@@ -38,6 +41,7 @@ class VectorEnv(Protocol):
     num_actions: int
     backend: str
     max_episode_steps: int | None
+    failures: Failures  # of resets, too; whoever steps the environments counts them
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts an episode in every slot; observations [M, …]."""
@@ -58,9 +62,10 @@ class GymVectorEnv:
         self._spaces, self.max_episode_steps = inspect(spec)
         self.observation = self._spaces.observation
         self.num_actions = self._spaces.num_actions
+        self.failures = Failures(spec)
         kind = vector.SyncVectorEnv if backend == "sync" else vector.AsyncVectorEnv
         self._vec: vector.SyncVectorEnv | vector.AsyncVectorEnv = kind(
-            [partial(_slot, spec, find(spec.id))] * num_envs,
+            [partial(make_slot, spec, find(spec.id))] * num_envs,
             copy=False,  # the adapter copies, once
             autoreset_mode=vector.AutoresetMode.SAME_STEP,
         )
@@ -70,8 +75,9 @@ class GymVectorEnv:
         """Starts an episode in every slot, each with its own seed."""
         own: list[int | None] = [int(seed) for seed in seeds]
         self._in_call = True
-        raw, _ = self._vec.reset(seed=own)
+        raw, infos = self._vec.reset(seed=own)
         self._in_call = False
+        self.failures.read(infos)
         return self._spaces.observations(raw)
 
     def step(self, actions: Actions) -> Step:
@@ -81,7 +87,10 @@ class GymVectorEnv:
         self._in_call = False
         obs = self._spaces.observations(raw)
         next_obs = with_last(obs, terminated | truncated, infos, self._spaces)
-        return Step(obs, reward.astype(np.float32), terminated, truncated, next_obs)
+        failed = self.failures.read(infos.get("final_info", {}))
+        self.failures.read(infos)  # of a reset, after a last step that was a true one
+        valid = None if failed is None else ~failed
+        return Step(obs, reward.astype(np.float32), terminated, truncated, next_obs, valid, failed)
 
     def close(self) -> None:
         """Closes the environments, and ends workers that will not close by themselves."""
@@ -131,7 +140,3 @@ def with_last(obs: Array, ended: Bools, infos: dict[str, Any], spaces: SpaceAdap
     last = np.stack([infos["final_obs"][row] for row in rows])
     next_obs[rows] = spaces.observations(last, copy=False)
     return next_obs
-
-
-def _slot(spec: EnvSpec, registered: Registration) -> Env:
-    return LastObservationKept(make_env(spec, registered))

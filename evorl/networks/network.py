@@ -37,6 +37,7 @@ class Network:
         if self.cnn is not None:
             x, convolutions = self.cnn.forward(weights, x)
         values, layers = self.mlp.forward(weights, x)
+        values = values.to(weights.head_bias.dtype)  # losses are never in half precision
         return values, Saved(convolutions, layers)
 
     def forward_two(

@@ -11,6 +11,8 @@ from evorl.distributed.copies import Copies
 from evorl.envs import Step, VectorEnv
 from evorl.exploration import Exploration
 from evorl.pipeline.context import Context
+from evorl.pipeline.exchange import Exchange
+from evorl.pipeline.failures import count_failures
 from evorl.population import Population
 from evorl.replay import NStep, ReplayBuffer, Sampler, Transitions
 from evorl.seeding import generator, integers
@@ -31,9 +33,10 @@ class Collect:
         first: int = 0,
         copy: int = 0,
         copies: Copies | None = None,
+        exchange: Exchange | None = None,
     ) -> None:
         """`first` is the number of this rank's first agent; `copy` its place on the data axis."""
-        self.copies = copies or Copies()
+        self.copies, self.exchange = copies or Copies(), exchange
         self.population, self.env, self.buffer, self.sampler = population, env, buffer, sampler
         self.seed, self.first, self.copy = seed, first, copy
         self.num_envs = env.num_envs // population.size
@@ -55,8 +58,11 @@ class Collect:
             actions = self.population.act(grid, explore, random).reshape(-1)
         with context.timer("step"):
             step = self.env.step(actions)
+        count_failures(context, self.env.failures)
         context.env_steps += len(step.reward) if step.valid is None else int(step.valid.sum())
         step = self._of_the_living(step)
+        if step.failed is not None:
+            self.windows.forget(step.failed)
         with context.timer("store"):
             self._store(
                 self.windows.push(
@@ -105,6 +111,8 @@ class Collect:
         return step._replace(valid=living if step.valid is None else living & step.valid)
 
     def _store(self, transitions: Transitions) -> None:
+        if self.exchange is not None:
+            transitions = self.exchange(transitions)
         replay = self._agent_of[transitions.slot] if self.buffer.num_replays > 1 else None
         self.sampler.inserted(self.buffer.add(transitions, replay))
 

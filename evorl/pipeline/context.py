@@ -12,7 +12,7 @@ from evorl.pipeline.timer import Timer
 
 # What belongs to an agent, and what all ranks together have counted.
 ARRAYS = ("agent_steps", "agent_updates", "loss", "epsilon", "returns", "fitness")
-COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes")
+COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
 
 
 @dataclass
@@ -34,6 +34,7 @@ class Context:
     latest_evaluation: int = 0  # of these, in the latest generation
     updates: int = 0  # of all agents together
     episodes: int = 0  # training episodes that ended by themselves
+    failures: int = 0  # exceptions of environments, which were rebuilt
     timer: Timer = field(default_factory=Timer)
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from evorl.config import EvaluationConfig
 from evorl.envs import Episodes
 from evorl.pipeline.context import Context
+from evorl.pipeline.failures import count_failures
 from evorl.pipeline.learn import warn_dead
 from evorl.population import Population
 from evorl.seeding import integers
@@ -37,7 +38,7 @@ def play(
     """Each agent plays one episode per seed; only episodes still running are stepped.
 
     With fewer slots than episodes they play in waves. `on_end` is told how many episodes ended, for
-    a progress bar.
+    a progress bar. What the environments raised is left to be counted in episodes.failures.
     """
     at_once = episodes.num_envs // population.size
     waves = [
@@ -120,6 +121,7 @@ class Evaluate:
         with context.timer("evaluate"):
             seeds = integers(self.seed, "evaluation", context.generation, count=self.count)
             played = play(self.population, self.episodes, seeds[self.share], self.max_steps)
+        count_failures(context, self.episodes.failures)
         context.evaluation_steps += played.steps
         context.returns = np.where(self.population.alive[:, None], played.returns, -np.inf)
         context.fitness = fitness_of(context.returns)

@@ -18,6 +18,7 @@ from evorl.group import AgentState, newborn
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import play, standard_errors
 from evorl.pipeline.everybody import Everybody, pack, unpack
+from evorl.pipeline.failures import count_failures
 from evorl.population import Population
 from evorl.run_directory import RunDirectory
 from evorl.seeding import integers
@@ -97,6 +98,7 @@ class HallOfFame:
         alone = Population([everybody.genomes[agent]], everybody.problem, everybody.algorithm)
         alone.rebuild(alone.genomes, [newborn(everybody.state(agent).online)])
         played = play(alone, self.episodes, self.seeds, self.max_steps)
+        count_failures(context, self.episodes.failures)
         context.evaluation_steps += played.steps
         score = float(played.returns.mean())
         return score if np.isfinite(score) else -np.inf

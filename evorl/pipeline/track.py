@@ -56,6 +56,7 @@ class Track:
             "evaluation_steps": context.evaluation_steps,
             "updates": context.updates,
             "episodes": context.episodes,
+            "failures": context.failures,
             "seconds": round(now - self._started, 3),
             "steps_per_second": round(rate, 1),
             "best": self.hall.score,

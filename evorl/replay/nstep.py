@@ -75,6 +75,11 @@ class NStep:
         self._pending = np.where(over, 0, self._pending - full)
         return emitted
 
+    def forget(self, rows: BoolArray) -> None:
+        """Drops the pending windows of some environments, whose episodes broke off; rows [M]."""
+        if self.n > 1:
+            self._pending[rows] = 0
+
     def flush(self) -> Transitions:
         """Cuts all episodes: pending windows come out as truncations, and nothing is held."""
         if self.n == 1:

@@ -10,6 +10,7 @@ from evorl.replay.buffer import ReplayBuffer
 from evorl.replay.sampling import Sampler
 from evorl.replay.transitions import Transitions
 
+COMMON = "replay-world"
 Tensors = dict[str, Tensor]
 Load = Callable[[str], Tensors]
 
@@ -30,6 +31,8 @@ class Replays(NamedTuple):
             return {
                 self._own_name(agent): self.sampler.export(i) for i, agent in enumerate(self.agents)
             }
+        if self.sampler.common:
+            return self._common_files()
         return {_shared_name(self.rank): self.buffer.state_dict() | self.sampler.state_dict()}
 
     def load(self, stems: Collection[str], load: Load) -> bool:
@@ -42,6 +45,9 @@ class Replays(NamedTuple):
                 name = name if name in stems else f"replay-agent-{agent}"
                 self.sampler.take_over(i, load(name))
             return exact
+        if self.sampler.common:
+            self._load_common(load)
+            return True
         saved = sum(stem.startswith("replay-rank-") for stem in stems)
         if saved == self.ranks:
             state = load(_shared_name(self.rank))
@@ -53,6 +59,21 @@ class Replays(NamedTuple):
         for rank in mine:
             self.sampler.inserted(self.buffer.add(_oldest_first(load(_shared_name(rank)))))
         return False
+
+    def _common_files(self) -> dict[str, Tensors]:
+        """The replay that all ranks have, once; and by agent what each makes of it."""
+        files = {
+            self._own_name(agent): own
+            for i, agent in enumerate(self.agents)
+            if (own := self.sampler.export(i))
+        }
+        return files | ({COMMON: self.buffer.state_dict()} if self.rank == 0 else {})
+
+    def _load_common(self, load: Load) -> None:
+        self.buffer.load_state_dict(load(COMMON))
+        for i, agent in enumerate(self.agents):
+            if self.sampler.export(i):
+                self.sampler.take_over(i, load(self._own_name(agent)))
 
     def _own_name(self, agent: int) -> str:
         return f"replay-agent-{agent}" + (f"-copy-{self.copy}" if self.copy else "")

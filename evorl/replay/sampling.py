@@ -33,6 +33,9 @@ class Sampler(Protocol):
     own: bool
     """Whether each agent has a replay for itself."""
 
+    common: bool
+    """Whether all ranks hold the same items."""
+
     def reseed(self, generators: Sequence[np.random.Generator]) -> None:
         """New random streams, one per agent."""
 
@@ -82,6 +85,7 @@ class UniformSampler:
                 f"{population} agents on {buffer.num_replays} replays: one shared, or one for each"
             )
         self.own = buffer.num_replays > 1 if own is None else own
+        self.common = False
         replays = np.arange(population)
         self._replay_of = replays if buffer.num_replays > 1 else np.zeros_like(replays)
         self._first_slots = self._replay_of * buffer.capacity
@@ -228,9 +232,9 @@ class PrioritisedSampler(UniformSampler):
         return super().export(agent) | self.priorities.export(agent)
 
     def take_over(self, agent: int, state: dict[str, Tensor]) -> None:
-        """Replay and priorities; in a shared replay all items are new to it."""
+        """Replay and priorities; in a replay that only a rank shares all items are new to it."""
         super().take_over(agent, state)
-        if self.own:
+        if self.own or self.common:
             leaves, highest = state["priorities"].numpy(), float(state["highest"].item())
         else:
             known = np.arange(self._buffer.capacity) < self._buffer.sizes[0]

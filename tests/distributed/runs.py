@@ -137,5 +137,10 @@ def wait_for(condition, limit=60):
 
 def any_moment(random_state: random.Random, directory, generation):
     """Wait until a run is in a generation, and for a random moment within it or its saving."""
-    wait_for(lambda: list((directory / "checkpoints").glob(f"generation-{generation:06d}*")))
+
+    def reached():
+        found = (directory / "checkpoints").glob("generation-*")
+        return any(int(path.name[11:17]) >= generation for path in found)
+
+    wait_for(reached)
     time.sleep(random_state.random() * 0.6)

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from .runs import deterministic, newest, train
+from .launching import launch
+from .runs import Run, configured, deterministic, newest, train
 
 pytestmark = pytest.mark.slow
 
@@ -63,3 +64,36 @@ def test_a_mesh_of_four(tmp_path):
     assert copies[0] != copies[1]
     summary = json.loads((run / "summary.json").read_text())
     assert summary["env_steps"] == 1920  # of all ranks together
+
+
+def test_a_replay_of_all_ranks_is_that_of_one_process(tmp_path):
+    """`world` on two ranks gives the weights that `rank` gives in one process."""
+    options = ("budget.env_steps=1440", "replay.capacity=600", "replay.kind=prioritized")
+    one = newest(train(tmp_path / "one", *options, "replay.share=rank"))[1]
+    two = newest(train(tmp_path / "two", *options, "replay.share=world", ranks=2))[1]
+    for name in ("population", "progress"):
+        assert one[f"{name}.safetensors"] == two[f"{name}.safetensors"]
+
+
+def test_half_precision_is_accelerates_to_ask_for(tmp_path):
+    half = train(tmp_path, "budget.env_steps=960", ranks=2, options=("--mixed_precision", "bf16"))
+    assert json.loads((half / "summary.json").read_text())["env_steps"] == 960
+    refused = Run(
+        tmp_path / "fp16",
+        *("train", configured(tmp_path / "fp16")),
+        ranks=2,
+        options=("--mixed_precision", "fp16"),
+    )
+    code, said = refused.wait()
+    assert code != 0
+    assert "mixed_precision: must be no or bf16, got fp16" in said
+    assert not (tmp_path / "fp16" / "runs").exists()
+
+
+def test_gradients_over_two_ranks_are_those_of_both_batches(tmp_path):
+    """In float64, over 100 updates: mixed architectures, prioritised weights, clipping."""
+    done = launch(tmp_path, "gradients", "--main_process_port", "0")
+    assert done.code == 0, done.output
+    differences = [float(text) for text in done.said("difference").values()]
+    assert len(differences) == 2
+    assert max(differences) < 1e-9

@@ -10,10 +10,12 @@ import time
 import traceback
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 
+from evorl.algorithms.dqn import DQN
 from evorl.distributed import (
     cores_per_rank,
     let_main_speak_first,
@@ -22,6 +24,10 @@ from evorl.distributed import (
 )
 from evorl.distributed.world import World
 from evorl.errors import EvorlError
+from evorl.genome import Architecture
+from evorl.networks.layout import Problem
+from evorl.population import Population
+from evorl.replay import Samples, split_groups
 
 AGENTS = 5
 
@@ -240,6 +246,48 @@ def case_nodes(folder):
     say(folder, "lost", failure(world.gather, b"payload"))
     world.close()
     sys.exit(1)  # after a success its launcher would wait for the other one, for five minutes
+
+
+def case_gradients(folder):
+    """Two ranks with the same agents, against one population that has both batches."""
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from reference import genome, random_samples
+
+    shapes = [
+        Architecture((16, 12)),
+        Architecture((9,), "tanh", True, True),
+        Architecture((40, 40)),
+    ]
+    world = World.start(len(shapes), data=2)
+    problem, ours, theirs = Problem(6, 3), [], []
+    for i, shape in enumerate(shapes):
+        own = {"lr": 1e-3 * (i + 1), "max_grad_norm": 0.05 * i}
+        ours.append(genome(i, shape, batch_size=8, **own))
+        theirs.append(genome(i, shape, batch_size=16, **own))
+    options = {"seed": 1, "dtype": torch.float64}
+    population = Population(ours, problem, DQN(), reduce=world.average_, **options)
+    alone = Population(theirs, problem, DQN(), **options)
+    updates = np.full(len(shapes), 10)
+    for number in range(10):
+        plans = population.plans(updates)
+        both = [random_samples(plans, problem, np.random.default_rng((number, r))) for r in (0, 1)]
+        population.learn(both[world.rank], plans)
+        parts = [split_groups(samples, plans) for samples in both]
+        joined = [
+            Samples(*(torch.cat(pair, 2).flatten(0, 2) for pair in zip(*group, strict=True)))
+            for group in zip(*parts, strict=True)
+        ]
+        whole = Samples(*(torch.cat(fields) for fields in zip(*joined, strict=True)))
+        alone.learn(whole._replace(weight=whole.weight / 2), alone.plans(updates))
+    differences = [
+        (mine[name] - yours[name]).abs().max().item()
+        for i in range(len(shapes))
+        for mine, yours in zip(population.state(i)[:4], alone.state(i)[:4], strict=True)
+        for name in mine
+    ]
+    assert population.state(0).steps == 100
+    say(folder, "difference", str(max(differences)))
+    world.close()
 
 
 if __name__ == "__main__":

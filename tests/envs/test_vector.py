@@ -134,19 +134,6 @@ def test_arrays_may_be_kept(env_id, backend):
             np.testing.assert_array_equal(array, copy)
 
 
-@pytest.mark.filterwarnings("ignore:.*ERROR")  # AsyncVectorEnv warns of what it then raises
-@pytest.mark.parametrize("backend", ["sync", "async"])
-def test_an_error_in_a_step_comes_through_and_close_is_safe(backend):
-    before = set(multiprocessing.active_children())
-    with make("Tiny-v0", backend, fail_at=2) as env:
-        env.reset(range(SLOTS))
-        env.step(np.zeros(SLOTS, np.int64))
-        with pytest.raises(ValueError, match="the simulator broke"):
-            env.step(np.zeros(SLOTS, np.int64))
-    env.close()
-    assert set(multiprocessing.active_children()) == before
-
-
 def test_close_after_workers_were_killed():
     before = set(multiprocessing.active_children())
     with make("Tiny-v0", "async") as env:

@@ -4,6 +4,7 @@
 it ends. Observations are returned as the environment's own buffer, which the next reset overwrites.
 """
 
+import threading
 from typing import Any
 
 import gymnasium
@@ -54,6 +55,58 @@ class Tiny(gymnasium.Env[Any, Any]):
         terminated, truncated = ends(number, steps)
         info = {"trace": np.zeros(int(steps))}  # a shape that changes
         return self.buffer, reward(steps, action), bool(terminated), bool(truncated), info
+
+
+class Broken(Exception):
+    """Neither pickled nor unpickled, as many a simulator's exceptions."""
+
+    def __init__(self, what, code):
+        super().__init__(f"{what} ({code})")
+        self.lock = threading.Lock()
+
+
+def breaks(number, steps):
+    """Whether Fragile raises in this step: the last one of every third episode."""
+    return (number % 3 == 0) & (steps == length(number))
+
+
+class Fragile(Tiny):
+    """Raises in some steps, and in one of `resets` resets; then closing it raises, too."""
+
+    def __init__(self, resets=0):
+        super().__init__()
+        self.resets, self.broken = resets, False
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        self.broken = self.resets > 0 and obs[0] % self.resets == 1
+        if self.broken:
+            raise Broken("no reset", int(obs[0]))
+        return obs, info
+
+    def step(self, action):
+        found = super().step(action)
+        self.broken = breaks(*self.buffer.astype(int))
+        if self.broken:
+            raise Broken("no step", int(self.buffer[0]))
+        return found
+
+    def close(self):
+        if self.broken:
+            raise Broken("no close", 0)
+
+
+class Hopeless(Tiny):
+    """Works once, for whoever tries it out with seed 0, and in the first step of any episode."""
+
+    def __init__(self, first=False):
+        super().__init__(fail_at=2)
+        self.first = first
+
+    def reset(self, *, seed=None, options=None):
+        if seed not in (0, *([] if self.first else range(1, 100))):
+            raise Broken("no reset", 1)
+        return super().reset(seed=seed)
 
 
 class TinyVector(VectorEnv[Any, Any, Any]):
@@ -118,6 +171,8 @@ def _needs_missing(**kwargs):
 
 def _register():
     gymnasium.register("Tiny-v0", entry_point=Tiny)
+    gymnasium.register("Fragile-v0", entry_point=Fragile)
+    gymnasium.register("Hopeless-v0", entry_point=Hopeless)
     gymnasium.register("TinyCustom-v0", entry_point=Custom)
     gymnasium.register("TinyMissing-v0", entry_point=_needs_missing)
     gymnasium.register("TinyNativeMissing-v0", Tiny, vector_entry_point=_needs_missing)

@@ -26,6 +26,7 @@ LINE = {
     "evaluation_steps",
     "updates",
     "episodes",
+    "failures",
     "seconds",
     "steps_per_second",
     "best",
@@ -81,7 +82,7 @@ def test_lines_of_metrics(tmp_path):
     context.loss = np.array([0.5, np.nan, np.inf])
     context.epsilon = np.array([1.0, 0.5, 0.05])
     context.updates = 6
-    context.episodes, context.evaluation_steps = 4, 77
+    context.episodes, context.evaluation_steps, context.failures = 4, 77, 2
     track.everybody.alive[0] = False
     with context.timer("act"):
         pass
@@ -92,6 +93,7 @@ def test_lines_of_metrics(tmp_path):
     assert [line["generation"] for line in (first, second)] == [0, 1]
     assert [line["env_steps"] for line in (first, second)] == [30, 60]
     assert (first["updates"], first["episodes"], first["evaluation_steps"]) == (6, 4, 77)
+    assert first["failures"] == 2
     assert first["ids"] == [20, 21, 22]
     assert first["best"] == 5.0
     assert first["fitness"] == [None, 5.0, 3.0]

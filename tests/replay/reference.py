@@ -48,6 +48,10 @@ class SlowNStep:
                 steps.pop(0)
         return windows
 
+    def forget(self, rows):
+        for env in np.flatnonzero(rows):
+            self.pending[env].clear()
+
     def _window(self, env: int, terminated: bool) -> Window:
         steps = self.pending[env]
         rewards = [reward for _, _, reward in steps]

@@ -90,3 +90,18 @@ def test_held_steps_survive_an_environment_that_reuses_its_arrays():
 def test_a_window_that_does_not_fit_its_byte_is_refused(n):
     with pytest.raises(ValueError, match=f"n={n}"):
         NStep(1, n, (1,), np.float32)
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_forgotten_windows_never_come_out(n):
+    fast = NStep(3, n, (2,), np.float32)
+    slow = SlowNStep(3, n)
+    episodes = Episodes(3, seed=1)
+    random = np.random.default_rng(2)
+    for _ in range(40):
+        step = episodes.step()
+        assert_same(as_windows(fast.push(*step)), slow.push(*step))
+        rows = random.random(3) < 0.2
+        fast.forget(rows)
+        slow.forget(rows)
+    assert_same(as_windows(fast.flush()), slow.flush())
