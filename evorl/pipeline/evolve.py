@@ -43,6 +43,7 @@ class Evolve:
         self._returns: deque[npt.NDArray[np.float64]] = deque(maxlen=selection.config.eval_loop)
         # fitness at the last evaluation; a child's is its parent's
         self._before = np.full(everybody.size, np.nan)
+        self._children = (-1, 0)  # of the best agent ever seen: since which generation, how many
 
     def __call__(self, context: Context) -> None:
         """Replace agents by children of better ones; not after the last generation."""
@@ -100,24 +101,34 @@ class Evolve:
         random = generator(self.seed, "champion", context.generation, place)
         best, score = self.hall.champion, self.hall.score
         chosen = random.random() < self.selection.config.champion
+        chosen &= best is not None and self._children_left(best)
         if not chosen or best is None or score <= float(np.stack(self._returns)[:, place].mean()):
             steps, updates = context.agent_steps[place], context.agent_updates[place]
             return Champion(genome, state, context.generation, int(steps), int(updates))
         context.agent_steps[place] = best.own_steps
         context.agent_updates[place] = best.own_updates
         self._before[place] = score
+        self._children = (best.generation, self._children[1] + 1)
         return best
+
+    def _children_left(self, best: Champion) -> bool:
+        """As many as there are agents: after that, going on from there has been tried enough."""
+        if self._children[0] != best.generation:
+            self._children = (best.generation, 0)
+        return self._children[1] < self.everybody.size
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `restore` needs, as JSON and tensors."""
         returns = np.stack(self._returns) if self._returns else np.zeros((0, 0, 0))
         tensors = {"evolve.returns": returns, "evolve.before": self._before}
-        values = {"next_id": self.next_id, "explore": self.mutation.explore.state()}
+        values: dict[str, Any] = {"next_id": self.next_id, "children": list(self._children)}
+        values["explore"] = self.mutation.explore.state()
         return values, {name: torch.from_numpy(value) for name, value in tensors.items()}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from an earlier `state`."""
         self.next_id = values["next_id"]
+        self._children = (values["children"][0], values["children"][1])
         self.mutation.explore.restore(values["explore"])
         self._returns = deque(tensors["evolve.returns"].numpy(), self._returns.maxlen)
         self._before = tensors["evolve.before"].numpy().copy()

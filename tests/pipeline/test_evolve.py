@@ -231,3 +231,18 @@ def test_a_child_may_descend_from_the_best_ever_seen(tmp_path, probability, scor
         assert (child.parent, born["copied"], context.agent_steps[0]) == (5, 6, 500)
         assert same_state(evolve.everybody.state(0), evolve.everybody.state(5))
         assert evolve._before[0] == 50
+
+
+def test_the_best_ever_seen_has_as_many_children_as_there_are_agents(tmp_path):
+    only = MutationConfig(none=1, architecture=0, parameters=0, hyperparameters=0)
+    evolve, context = make_evolve(tmp_path, only, fraction=0.34), Context(AGENTS)
+    genome, peak = evolve.everybody.genomes[2], evolve.everybody.state(2)
+    evolve.hall.champion, evolve.hall.score = Champion(genome, peak, 0, 10, 5), 1000.0
+    for generation in range(1, 6):  # two children each
+        context.generation = generation
+        evaluated(context, 0, 1, 20, 30, 40, 50)
+        if generation == 3:
+            values, tensors = evolve.state()
+            evolve.restore(json.loads(json.dumps(values)), tensors)
+        evolve(context)
+    assert [line["genome"]["parent"] == 2 for line in births(evolve)] == [True] * 6 + [False] * 4

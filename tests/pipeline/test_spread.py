@@ -1,0 +1,96 @@
+"""The new population on every rank: the same bits, or an error that says what differs."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from people import together
+
+from evorl.algorithms.dqn import DQN
+from evorl.config import Hyperparameters
+from evorl.distributed.world import World
+from evorl.errors import RunError
+from evorl.genome import Architecture, Genome
+from evorl.networks.layout import Problem
+from evorl.pipeline.context import Context
+from evorl.pipeline.gather import Gather, refuse_other
+from evorl.pipeline.spread import Spread, digest_of
+from evorl.population import Population
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def parts():
+    genomes = [
+        Genome(i, Architecture(hidden), Hyperparameters(lr=1e-3 * (i + 1)).model_dump())
+        for i, hidden in enumerate([(8,), (8, 8), (40,)])
+    ]
+    population = Population(genomes, Problem(4, 2), DQN(), seed=1)
+    everybody = together(population)
+    world = World.start(3)
+    yield population, everybody, world
+    world.close()
+
+
+def test_what_was_gathered_comes_back(parts):
+    population, everybody, world = parts
+    context = Context(3, env_steps=7, updates=5)
+    context.agent_steps[:] = (1, 2, 3)
+    context.returns = np.arange(6.0).reshape(3, 2)
+    gather, spread = Gather(world, population, everybody), Spread(world, population, everybody)
+    gather.begin(Context(3))
+    before = [digest_of(population.state(i)) for i in range(3)]
+    population.alive[1] = False
+    gather(context)
+    assert (context.env_steps, context.updates, context.agents) == (7, 5, 3)
+    assert context.fitness.tolist() == [0.5, 2.5, 4.5]
+    spread(context)
+    assert [digest_of(population.state(i)) for i in range(3)] == before
+    assert population.alive.tolist() == [True, False, True]
+    assert context.agent_steps.tolist() == [1, 2, 3]
+
+
+def spoil_weight(population):
+    population.groups[0].theta[0, 0] += 1
+
+
+def spoil_target(population):
+    population.groups[0].target[0, 0] += 1
+
+
+def spoil_hyperparameter(population):
+    population.groups[0].hp["lr"][0] *= 2
+
+
+def spoil_genome(population):
+    population.genomes[0] = dataclasses.replace(population.genomes[0], id=9)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (spoil_weight, "online differs in hidden0.weight"),
+        (spoil_target, "target differs in hidden0.weight"),
+        (spoil_hyperparameter, "lr is"),
+        (spoil_genome, "group is another genome's"),
+    ],
+)
+def test_a_rank_that_has_something_else_is_named(parts, monkeypatch, spoil, told):
+    population, everybody, world = parts
+    rebuild = population.rebuild
+
+    def careless(*args):
+        rebuild(*args)
+        spoil(population)
+
+    monkeypatch.setattr(population, "rebuild", careless)
+    with pytest.raises(RunError, match=f"rank 0 does not have what .* sent: agent .*{told}"):
+        Spread(world, population, everybody)(Context(3))
+
+
+def test_ranks_with_the_same_agents_must_have_the_same_weights():
+    refuse_other(1, {"0.online.head.bias": "a"}, {"0.online.head.bias": "a"})
+    with pytest.raises(RunError, match=r"rank 1 has other weights .*: 0\.online\.head\.bias"):
+        refuse_other(1, {"0.online.head.bias": "a"}, {"0.online.head.bias": "b"})
