@@ -113,6 +113,7 @@ def train(
             begin.resumed(context, Restore(world, checkpoints, rank.replays, shared=shared))
             rank.inherit(context)
         rank.spread(context)
+        context.iteration = context.begins
         rank.gather.begin(context)
         task.run()
         return office and _score(config, office, spec, context, console, started)

@@ -45,4 +45,4 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort) as error:
         if is_main_process_of_launch():
             click.echo("interrupted", err=True)
-        sys.exit(getattr(error, "exit_code", 130))
+        sys.exit(getattr(error.__cause__, "exit_code", 130))  # click makes an Abort of it

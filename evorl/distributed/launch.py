@@ -18,6 +18,16 @@ def launched_ranks() -> int:
     return ranks
 
 
+def rank() -> int:
+    """This rank's number; 0 without a launcher."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def restarts() -> int:
+    """How often the launcher has started all ranks again (--max_restarts)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
 def local_ranks() -> int:
     """The ranks on this machine, this one included."""
     return _number("LOCAL_WORLD_SIZE", 1)

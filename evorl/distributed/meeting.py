@@ -15,6 +15,7 @@ from datetime import timedelta
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
+from evorl.distributed.launch import restarts
 from evorl.distributed.lost import ADVICE, telling
 from evorl.errors import RunError
 
@@ -31,13 +32,8 @@ class Meeting:
     def __init__(self, rank: int, size: int, timeout: float) -> None:
         self._rank, self._size, self._timeout = rank, size, timeout
         self._times = 0
-        store = TCPStore(
-            os.environ["MASTER_ADDR"],
-            int(os.environ["MASTER_PORT"]),
-            is_master=False,
-            timeout=timedelta(seconds=timeout),
-        )
-        self._store = PrefixStore(f"evorl/meeting{next(_numbers)}", store)
+        store = launchers_store(timedelta(seconds=timeout))
+        self._store = PrefixStore(f"meeting{next(_numbers)}", store)
 
     def meet(self, where: str) -> None:
         """Wait for the other ranks; all ranks leave, or all raise the same RunError."""
@@ -73,6 +69,13 @@ class Meeting:
 
     def _key(self, what: int | str, times: int | None = None) -> str:
         return f"{self._times if times is None else times}/{what}"
+
+
+def launchers_store(timeout: timedelta) -> PrefixStore:
+    """The launcher's key-value store, without what was there before it started all ranks again."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(address, port, is_master=False, timeout=timeout)
+    return PrefixStore(f"evorl/attempt{restarts()}", store)
 
 
 @contextmanager

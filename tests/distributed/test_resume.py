@@ -37,10 +37,7 @@ def test_killed_at_random_moments(whole, tmp_path):
         run.launcher.wait()
         run = Run(tmp_path, "resume", "runs/run", ranks=ranks)
     code, said = run.wait()
-    if code == 2:  # killed after it was finished
-        assert "the run is finished" in said
-    else:
-        assert code == 0, said
+    assert code == 0 or "the run is finished" in said, said  # it was killed too late
     assert deterministic(directory) == deterministic(expected)
 
 
