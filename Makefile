@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test check format benchmark clean
 
-demo: $(VENV)/.installed  ## train CartPole for about a minute and print its held-out score
-	$(BIN)/evorl train configs/dqn/cartpole.yaml
+demo: $(VENV)/.installed  ## evolve four agents on LunarLander over two processes, and print the score
+	$(BIN)/accelerate launch --config_file configs/accelerate/cpu.yaml demos/demo_online_distributed.py
 
 test: $(VENV)/.installed-dev  ## run the tests
 	$(BIN)/python -m pytest -q
