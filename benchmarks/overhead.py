@@ -10,6 +10,7 @@ passes over it.
 
 import statistics
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,73 +20,71 @@ import torch
 from tqdm import tqdm
 
 from evorl.config import parse_config
-from evorl.envs import EnvSpec, make_episodes, make_vector_env
-from evorl.parts import make_evolve, make_population, make_problem, make_replay
-from evorl.pipeline.collect import Collect
+from evorl.console import Console
+from evorl.distributed.world import World
+from evorl.envs import EnvSpec
+from evorl.office import Begin, make_office
 from evorl.pipeline.context import Context
-from evorl.pipeline.evaluate import Evaluate
-from evorl.pipeline.hall_of_fame import HallOfFame
-from evorl.pipeline.learn import Learn
+from evorl.rank import make_rank
 from evorl.run_directory import RunDirectory
 
 AGENTS, ENVS, EPISODES, BAR = 8, 8, 2, 0.90
 
 
 class Loop:
-    """The stages of a run as the trainer runs them, evaluations apart."""
+    """The stages of a run as the trainer runs them, without checkpoints."""
 
-    def __init__(self, folder: Path, evolving: bool, compiled: bool, overrides: list[str]) -> None:
+    def __init__(
+        self, folder: Path, stack: ExitStack, evolving: bool, compiled: bool, overrides: list[str]
+    ) -> None:
         config = parse_config(
             {
                 "env": {"id": "LunarLander-v3", "num_envs": ENVS},
                 "algorithm": {"learn_step": 2},
                 "population": {"size": AGENTS},
-                "evaluation": {"episodes": EPISODES, "max_steps": 300},
+                "evaluation": {"episodes": EPISODES, "max_steps": 300, "confirm_episodes": 2},
+                "evolution": {"method": "evolution" if evolving else "none"},
+                "budget": {"env_steps": 10**9},
                 "compile": compiled,
             },
             overrides,
         )
-        spec = EnvSpec(config.env.id, "sync")
-        self.env = make_vector_env(spec, AGENTS, ENVS)
-        self.episodes = make_episodes(spec, AGENTS * EPISODES)
-        self.population = make_population(
-            config, make_problem(self.env.observation, self.env.num_actions)
-        )
-        buffer, sampler = make_replay(config, self.env.observation)
-        self.collect = Collect(self.population, self.env, buffer, sampler, n_step=1, seed=1)
-        self.learn = Learn(self.population, buffer, sampler)
-        self.evaluate = Evaluate(self.population, self.episodes, config.evaluation, seed=1)
+        world = World.start(AGENTS)
+        stack.callback(world.close)
+        self.rank = rank = make_rank(config, world, EnvSpec(config.env.id, "sync"), stack)
         directory = RunDirectory.create(folder, f"evolving-{evolving}")
-        self.hall = HallOfFame(
-            self.population,
-            self.episodes,
-            directory,
-            config.evaluation,
-            env_id=config.env.id,
-            seed=1,
-        )
-        parts = (self.population, sampler, self.hall, directory)
-        self.evolve = make_evolve(config, *parts) if evolving else None
-        self.context, self.every = Context(AGENTS), config.evaluation.every
+        console = Console(quiet=True)
+        self.office = make_office(config, directory, rank.everybody, rank.episodes, console)
+        self.population, self.context = rank.population, Context(AGENTS)
+        Begin(world, config, self.office, rank.everybody).anew(self.context)
+        rank.spread(self.context)
         self.seconds = 0.0  # of all generations
 
     def generation(self) -> float:
         """Train, evaluate and evolve; environment steps per second without the evaluation."""
-        before, start = self.context.env_steps, time.perf_counter()
-        for _ in range(self.every):
-            self.collect(self.context)
-            self.learn(self.context)
+        rank, context = self.rank, self.context
+        before, start = context.env_steps, time.perf_counter()
+        rank.gather.begin(context)
+        while context.iteration < context.ends:
+            rank.collect(context)
+            rank.learn(context)
+            context.iteration += 1
         seconds = time.perf_counter() - start
-        self.evaluate(self.context)
-        self.hall(self.context)
+        rank.evaluate(context)
         start = time.perf_counter()
-        self.collect.end_generation()
-        if self.evolve is not None:
-            self.evolve(self.context)
-        self.context.generation += 1
+        rank.gather(context)
+        seconds += time.perf_counter() - start
+        self.office.hall(context)
+        self.office.budget(context)
+        start = time.perf_counter()
+        if self.office.evolve is not None:
+            self.office.evolve(context)
+        rank.turn(context)
+        rank.inherit(context)
+        rank.spread(context)
         seconds += time.perf_counter() - start
         self.seconds += seconds
-        return (self.context.env_steps - before) / seconds
+        return (context.env_steps - before) / seconds
 
     def programs(self) -> int:
         """Programs compiled so far in this process."""
@@ -101,9 +100,9 @@ def main(overrides: tuple[str, ...], generations: int, eager: bool) -> None:
     torch.set_num_threads(1)
     ratios: list[float] = []
     compiled_in: dict[str, int] = {"with": 0, "without": 0}
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, ExitStack() as stack:
         loops = {
-            name: Loop(Path(folder), name == "with", not eager, list(overrides))
+            name: Loop(Path(folder), stack, name == "with", not eager, list(overrides))
             for name in ("without", "with")
         }
         for number in tqdm(range(generations), unit="generation", disable=None):
@@ -122,9 +121,6 @@ def main(overrides: tuple[str, ...], generations: int, eager: bool) -> None:
                 f" steps/s, {ratio:.0%}; {_groups(loops['with'])}"
                 + (f"; compiled {new['with']} programs" if new["with"] else "")
             )
-        for loop in loops.values():
-            loop.env.close()
-            loop.episodes.close()
     totals = [loop.context.env_steps / loop.seconds for loop in loops.values()]
     share = statistics.median(ratios or [totals[1] / totals[0]])
     print(f"with compiling, over all generations: {totals[1] / totals[0]:.0%}")
