@@ -189,7 +189,7 @@ def learned(setup, breaking=unbroken, seed=5):
 
         task = Task(Context(agents))
         budget = BudgetConfig(env_steps=setup.iterations * agents * 4)
-        task.use(AnnealBeta(sampler, ReplayConfig(), budget))
+        task.use(AnnealBeta(sampler, ReplayConfig(), budget, agents * 4))
         task.use(collect)
         task.use(Learn(population, buffer, sampler))
         task.use(advance)
