@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from evorl.genome import Genome
+
 
 class Console:
     """A bar over environment steps, and lines above it; `quiet` shows warnings only."""
@@ -62,6 +64,26 @@ def show_warnings_on(console: Console) -> None:
     """Send Python's warnings to the console, and those of evorl each once."""
     warnings.showwarning = console.warn
     warnings.filterwarnings("default", module="evorl")
+
+
+def ranking(
+    genomes: Sequence[Genome],
+    fitness: npt.NDArray[np.float64],
+    errors: npt.NDArray[np.float64],
+) -> list[str]:
+    """All agents of a generation as a table, the best first."""
+    lines = ["  rank  agent  parent  mutation         fitness ± error         lr  layers"]
+    order = np.argsort(-np.nan_to_num(fitness, nan=-np.inf), kind="stable")
+    for place, agent in enumerate(order, 1):
+        genome = genomes[agent]
+        parent = "—" if genome.parent is None else genome.parent
+        layers = "-".join(map(str, genome.architecture.hidden))
+        lines.append(
+            f"  {place:4d}  {genome.id:5d}  {parent!s:>6}  {genome.mutation:15}"
+            f"  {fitness[agent]:7.1f} ± {errors[agent]:5.1f}  {genome.hyperparameters['lr']:9.2g}"
+            f"  {layers} {genome.architecture.activation}"
+        )
+    return lines
 
 
 def generation_line(

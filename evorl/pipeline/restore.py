@@ -25,7 +25,10 @@ class Restore:
 
     def find(self) -> Checkpoint | None:
         """The newest good checkpoint; None if there is none, and on ranks that cannot see it."""
-        found = self.checkpoints.newest() if self.world.main else None
+        found = None
+        if self.world.main:
+            self.checkpoints.clean()  # what a kill while saving has left
+            found = self.checkpoints.newest()
         told = str(found.generation if found else NOTHING).encode() if self.world.main else None
         generation = int(self.world.broadcast(told))
         if self.world.main or generation == NOTHING or not self.shared:
