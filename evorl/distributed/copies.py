@@ -1,9 +1,11 @@
 """What ranks that train the same agents must agree on: else they would plan other updates."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from evorl.distributed.world import World
 
@@ -16,16 +18,16 @@ class Copies:
 
     def total(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The sum over the ranks."""
-        if self.world is None:
-            return values
-        found = torch.from_numpy(values.copy()).to(self.world.device)
-        self.world.sum_(found)
-        return found.cpu().numpy()
+        return values if self.world is None else self._over(values, self.world.sum_)
 
     def highest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The largest over the ranks."""
-        if self.world is None:
-            return values
+        return values if self.world is None else self._over(values, self.world.max_)
+
+    def _over(
+        self, values: npt.NDArray[Any], reduce_: Callable[[Tensor], None]
+    ) -> npt.NDArray[Any]:
+        assert self.world is not None
         found = torch.from_numpy(values.copy()).to(self.world.device)
-        self.world.max_(found)
+        reduce_(found)
         return found.cpu().numpy()

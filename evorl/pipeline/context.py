@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from evorl.pipeline.timer import Timer
 
 # What belongs to an agent, and what all ranks together have counted.
 ARRAYS = ("agent_steps", "agent_updates", "loss", "epsilon", "returns", "fitness")
+PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
 COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
 
 
@@ -46,6 +49,23 @@ class Context:
         self.epsilon = np.ones(self.agents)
         self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
         self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # their means
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What belongs to the agents, for a message or a file."""
+        return {f"context.{name}": torch.from_numpy(getattr(self, name)) for name in ARRAYS}
+
+    def numbers(self) -> dict[str, int]:
+        """What all ranks have in common."""
+        return {name: getattr(self, name) for name in (*COUNTS, *PLAN)}
+
+    def take(self, numbers: dict[str, int], tensors: dict[str, Tensor], own: slice) -> None:
+        """Become what `numbers` and `tensors` once were, for some of the agents."""
+        for name in (*COUNTS, *PLAN):
+            setattr(self, name, numbers[name])
+        for name in ARRAYS:
+            setattr(self, name, tensors[f"context.{name}"].numpy()[own].copy())
+        self.agents = len(self.agent_steps)
+        self.new_steps = np.zeros_like(self.agent_steps)
 
     def inherit(self, parents: npt.NDArray[np.int64]) -> None:
         """Agent i is from now on a child of agent parents[i], or the same where parents[i] = i."""

@@ -53,10 +53,9 @@ class Gather:
             "steps": [state.steps for state in states],
             "digests": digests(states) if self.world.data > 1 else {},
             "counts": {name: getattr(context, name) - self._before[name] for name in COUNTS},
-            "seconds": dict(context.timer.seconds),
         }
         tensors = pack(states) if self.world.data_rank == 0 else {}
-        tensors |= {f"context.{name}": torch.from_numpy(getattr(context, name)) for name in ARRAYS}
+        tensors |= context.tensors()
         tensors[FACTS] = torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
         return serialise(tensors)
 

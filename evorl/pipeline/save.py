@@ -9,7 +9,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from evorl.checkpoint import Checkpoint, Checkpoints, Draft, Written, serialise
@@ -17,11 +16,11 @@ from evorl.config import CheckpointConfig
 from evorl.distributed.world import World
 from evorl.errors import CheckpointError
 from evorl.genome import Genome
-from evorl.pipeline.context import ARRAYS, COUNTS, Context
+from evorl.pipeline.context import Context
 from evorl.pipeline.everybody import Everybody, pack, unpack
 from evorl.pipeline.evolve import Evolve
 from evorl.pipeline.hall_of_fame import HallOfFame
-from evorl.pipeline.spread import PLAN, digest_of
+from evorl.pipeline.spread import digest_of
 from evorl.replay import Replays
 from evorl.run_directory import RunDirectory
 
@@ -161,10 +160,10 @@ class Progress:
             )
         ]
         hall, tensors = self.hall.state()
-        tensors |= {f"context.{name}": torch.from_numpy(getattr(context, name)) for name in ARRAYS}
+        tensors |= context.tensors()
         found: dict[str, Any] = {
             "agents": agents,
-            "context": {name: getattr(context, name) for name in (*COUNTS, *PLAN)},
+            "context": context.numbers(),
             "hall": hall,
             "lines": self.directory.lines(),
         }
@@ -187,11 +186,8 @@ class Progress:
                     f"{checkpoint.path}: agent {genome.id} is not as written down"
                 )
         self.everybody.meet(genomes, states, [agent["alive"] for agent in agents])
-        for name in (*COUNTS, *PLAN):
-            setattr(context, name, state["context"][name])
-        context.iteration, context.agents = context.begins, len(agents)
-        for name in ARRAYS:
-            setattr(context, name, tensors[f"context.{name}"].numpy().copy())
+        context.take(state["context"], tensors, slice(None))
+        context.iteration = context.begins
         self.hall.restore(state["hall"], tensors)
         self._best = self.hall.score
         if self.evolve is not None:

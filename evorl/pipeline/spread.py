@@ -16,12 +16,10 @@ from evorl.errors import RunError
 from evorl.genome import Genome
 from evorl.group import AgentState
 from evorl.grouping import kinds_of
-from evorl.pipeline.context import ARRAYS, COUNTS, Context
+from evorl.pipeline.context import Context
 from evorl.pipeline.everybody import Everybody, pack, unpack
 from evorl.population import Population
 from evorl.replay import Sampler
-
-PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
 
 
 class Inherit:
@@ -66,7 +64,7 @@ class Spread:
         if self.world.main:
             packed = pack(self.everybody.states)
             message = json.dumps(self._message(context)).encode()
-            weights = serialise(packed | _arrays(context))
+            weights = serialise(packed | context.tensors())
         self._take(
             context, json.loads(self.world.broadcast(message)), self.world.broadcast(weights)
         )
@@ -78,21 +76,16 @@ class Spread:
             "alive": everybody.alive.tolist(),
             "steps": [state.steps for state in everybody.states],
             "digests": [digest_of(state) for state in everybody.states],
-            "context": {name: getattr(context, name) for name in (*COUNTS, *PLAN)},
+            "context": context.numbers(),
         }
 
     def _take(self, context: Context, message: dict[str, Any], weights: bytes) -> None:
         tensors = load(weights)
         genomes = [Genome.from_json(genome) for genome in message["genomes"]]
         own = self.world.places(len(genomes))
-        for name in (*COUNTS, *PLAN):
-            setattr(context, name, message["context"][name])
-        context.agents = len(own)
-        for name in ARRAYS:
-            whole = tensors.pop(f"context.{name}").numpy()
-            setattr(context, name, whole[own.start : own.stop].copy())
-        context.new_steps = np.zeros(len(own), dtype=np.int64)
-        found = unpack(tensors, {place: message["steps"][place] for place in own})
+        context.take(message["context"], tensors, slice(own.start, own.stop))
+        weights_only = {name: value for name, value in tensors.items() if name[0].isdigit()}
+        found = unpack(weights_only, {place: message["steps"][place] for place in own})
         self._rebuild(genomes, [found[place] for place in own], message)
 
     def _rebuild(
@@ -119,7 +112,3 @@ class Spread:
 def digest_of(state: AgentState) -> str:
     """A hash of weights, target, moments and step count."""
     return digest(pack([state]) | {"steps": torch.tensor([state.steps])})
-
-
-def _arrays(context: Context) -> dict[str, torch.Tensor]:
-    return {f"context.{name}": torch.from_numpy(getattr(context, name)) for name in ARRAYS}
