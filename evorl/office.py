@@ -120,8 +120,8 @@ class Begin:
             self.anew(context)
             return
         if self.office is not None and checkpoint is not None:
-            self.office.directory.remove_summary()
             self.office.progress.restore(checkpoint, context)
+            self.office.directory.remove_summary()
             self._replan(context, self.office)
         restore.load_replays(checkpoint)
 

@@ -66,11 +66,10 @@ def train(
         spec, reason = _choose_environments(config, world)
         rank = make_rank(config, world, spec, stack, schedule)
         config = _resolved(config, rank)
-        directory, resumed = _open_directory(config, rank, world, schedule, resume)
+        directory, resumed = _open_directory(config, rank, world, schedule, resume, stack)
         shared = _shared_disk(config, world, directory)
         checkpoints, office = make_checkpoints(config, directory), None
         if world.main:
-            stack.enter_context(directory.locked())
             office = make_office(
                 config, directory, rank.everybody, rank.episodes, console, world.data
             )
@@ -158,9 +157,14 @@ def _resolved(config: RunConfig, rank: Rank) -> RunConfig:
 
 
 def _open_directory(
-    config: RunConfig, rank: Rank, world: World, schedule: Schedule | None, resume: Resume
+    config: RunConfig,
+    rank: Rank,
+    world: World,
+    schedule: Schedule | None,
+    resume: Resume,
+    stack: ExitStack,
 ) -> tuple[RunDirectory, bool]:
-    """The run's folder, made by the main rank, and whether it was there already."""
+    """The run's folder, made and locked by the main rank, and whether it was there already."""
     told = None
     if world.main:
         if resume == "auto":
@@ -168,6 +172,7 @@ def _open_directory(
         directory = resume or RunDirectory.create(
             config.run.folder, config.name, config.run.if_exists
         )
+        stack.enter_context(directory.locked())  # before anything in it changes
         directory.write_config(dump_config(config))
         if resume is None:
             directory.append_lineage(

@@ -116,8 +116,10 @@ def test_auto_starts_goes_on_and_refuses_another_configuration(tmp_path):
 
 def test_two_processes_cannot_train_one_run(tmp_path):
     directory = run(tmp_path, "budget.env_steps=200")
+    before = {path: path.read_bytes() for path in directory.path.rglob("*") if path.is_file()}
     with (
         RunDirectory(directory.path).locked(),
         pytest.raises(RunError, match="another process is training this run"),
     ):
         again(directory, "budget.env_steps=400")
+    assert {path: path.read_bytes() for path in before} == before  # config.yaml, too
