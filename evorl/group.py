@@ -98,8 +98,11 @@ class Group:
 
     def mismatch(self, i: int, genome: Genome, state: AgentState | None) -> str | None:
         """In what row i is not what this genome (and state) says; None if it is."""
-        if self.genomes[i] != genome or self.layout.signature != signature(genome.architecture):
+        own, width = signature(genome.architecture), self.layout.signature.width
+        if self.genomes[i] != genome or self.layout.signature != own._replace(width=width):
             return "group is another genome's"
+        if width < own.width:
+            return f"group is {width} wide, not {own.width}"
         for name, value in genome.hyperparameters.items():
             if self.hp[name][i] != value:
                 return f"{name} is {self.hp[name][i]}, not {value}"

@@ -55,7 +55,7 @@ def _best_merge(
     costs = [_cost(problem, part, compiled) for part in parts]
     best, most = None, 0.0
     for i, j in combinations(range(len(parts)), 2):
-        if parts[i][0].signature == parts[j][0].signature:
+        if _apart_from_width(parts[i]) == _apart_from_width(parts[j]):
             saved = costs[i] + costs[j] - _cost(problem, parts[i] + parts[j], compiled)
             if saved > most:
                 best, most = (parts[i], parts[j]), saved
@@ -71,7 +71,12 @@ def _cost(problem: Problem, part: list[Kind], compiled: bool) -> float:
 
 
 def _joined(part: list[Kind]) -> Kind:
-    return Kind(part[0].signature, max(k.depth for k in part), max(k.batch for k in part))
+    widest = part[0].signature._replace(width=max(k.signature.width for k in part))
+    return Kind(widest, max(k.depth for k in part), max(k.batch for k in part))
+
+
+def _apart_from_width(part: list[Kind]) -> Signature:
+    return part[0].signature._replace(width=0)
 
 
 @cache

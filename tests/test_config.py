@@ -131,13 +131,14 @@ BROKEN_FILES = [
      "64, got 10"),
     (ENV + "replay: {capacity: 99}\npopulation: {agents: [{batch_size: 100}]}\n",
      "replay.capacity: must be at least the largest batch size, 100, got 99"),
-    (ENV + "replay: {capacity: 100}\n", "replay.capacity: must be at least the largest batch size "
+    (ENV + "replay: {capacity: 100}\nevolution: {spaces: {batch_size: {low: 16, high: 128, kind: "
+     "power_of_two}}}\n", "replay.capacity: must be at least the largest batch size "
      "that evolution may choose, 128 (evolution.spaces.batch_size), got 100"),
     (ENV + "replay: {capacity: 100}\nevolution: {spaces: {batch_size: {kind: choice, values: [101, "
      "8]}}}\n", "replay.capacity: must be at least the largest batch size that evolution may "
      "choose, 101 (evolution.spaces.batch_size), got 100"),
-    (ENV + "replay: {capacity: 100}\npopulation: {size: 1, init: sample}\nevolution: {method: none}"
-     "\n", "replay.capacity: must be at least the largest batch size that evolution may choose, "
+    (ENV + "replay: {capacity: 100}\npopulation: {size: 1, init: sample}\nevolution: {method: none, "
+     "spaces: {batch_size: {kind: choice, values: [128, 8]}}}\n", "replay.capacity: must be at least the largest batch size that evolution may choose, "
      "128 (evolution.spaces.batch_size), got 100"),
     ("env: {id: X, num_envs: 128}\nreplay: {capacity: 511}\n", "replay.capacity: must hold one "
      "step of every environment, 512 transitions, got 511"),
@@ -220,8 +221,8 @@ BROKEN_OVERRIDES = [
      "twice (first on line 1); remove one"),
     ("replay.capacity=3", "override replay.capacity=3: replay.capacity: must be at least the "
      "largest batch size, 64, got 3"),
-    ("replay.capacity=99", "override replay.capacity=99: replay.capacity: must be at least the "
-     "largest batch size that evolution may choose, 128 (evolution.spaces.batch_size), got 99"),
+    ("replay.capacity=63", "override replay.capacity=63: replay.capacity: must be at least the "
+     "largest batch size, 64, got 63"),
     ("evolution.spaces.lrr.low=1", "override evolution.spaces.lrr.low=1: evolution.spaces.lrr: "
      "unknown key; did you mean lr?"),
     ("evolution.spaces.lr.low=1", "x.yaml with evolution.spaces.lr.low=1: "
@@ -353,8 +354,7 @@ def test_overrides(folder: Path) -> None:
 
 def test_overrides_of_spaces_start_from_the_default_ones(folder: Path) -> None:
     default = load_text(ENV).evolution.spaces.model_dump()
-    assert list(default) == ["lr", "gamma", "tau", "batch_size"]
-    assert default["batch_size"] == {"kind": "power_of_two", "low": 16, "high": 128}
+    assert list(default) == ["lr", "gamma", "tau"]
     for text in (ENV, ENV + "evolution: {method: random_search}\n"):
         spaces = load_text(
             text,
@@ -365,7 +365,6 @@ def test_overrides_of_spaces_start_from_the_default_ones(folder: Path) -> None:
         assert spaces == {
             "lr": {"kind": "log", "low": 1e-5, "high": 1e-2},
             "gamma": default["gamma"],
-            "batch_size": default["batch_size"],
             "learn_step": {"kind": "integer", "low": 1, "high": 8},
         }
     assert load_text(ENV).evolution.spaces.model_dump() == default  # copied, not changed
@@ -431,6 +430,7 @@ def test_a_batch_size_that_agents_draw_instead_does_not_count() -> None:
             "algorithm": {"batch_size": 1024},
             "replay": {"capacity": 256},
             "population": {"init": "sample"},
+            "evolution": {"spaces": {"batch_size": {"kind": "choice", "values": [8, 256]}}},
         }
     )
 
@@ -540,8 +540,6 @@ UNUSED = [
      f"{INSIDE}"]),
     ("algorithm.lr=0.05 evolution.method=none", []),
     (f"algorithm.lr=0.05 {MUTATION}hyperparameters=0", []),
-    ("algorithm.batch_size=512", [f"algorithm.batch_size=512 lies outside "
-     f"evolution.spaces.batch_size (16 to 128); {INSIDE}"]),
     ("evolution.spaces.batch_size={kind: choice, values: [32, 16]}",
      [f"algorithm.batch_size=64 lies outside evolution.spaces.batch_size (32, 16); {INSIDE}"]),
     ("population.agents.0.gamma=0.5 population.agents.1.lr=1e-3",

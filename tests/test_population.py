@@ -18,6 +18,7 @@ from reference import (
 
 from evorl.algorithms.dqn import DQN
 from evorl.genome import Architecture
+from evorl.grouping import kinds_of
 from evorl.networks.layout import Problem, signature
 from evorl.population import Population, fold
 from evorl.replay.transitions import Samples
@@ -374,7 +375,9 @@ def test_an_agent_that_grows_moves_to_another_group(grown):
     bigger = Architecture(grown)
     moved = signature(bigger) != signature(small)
     grown_states = [states[0], padded(states[1], grown), states[2]]
-    population.rebuild([genomes[0], genome(1, bigger), genomes[2]], grown_states)
+    genomes[1] = genome(1, bigger)
+    kinds = [kinds_of(PROBLEM, [own], compiled=False)[0] for own in genomes]  # each by itself
+    population.rebuild(genomes, grown_states, kinds)
     assert len(population.groups) == 1 + moved
     state = population.state(1)
     for part in PARTS:

@@ -165,12 +165,14 @@ class SpacesConfig(Section):
 
 
 def default_spaces() -> SpacesConfig:
-    """What evolves unless evolution.spaces says otherwise."""
+    """What evolves unless evolution.spaces says otherwise.
+
+    Not the batch size: larger ones are paid in time, and mattered little where it was measured.
+    """
     return SpacesConfig(
         lr=FractionSpace(kind="log", low=1e-4, high=1e-2),
         gamma=FractionSpace(kind="reverse_log", low=0.95, high=0.999),
         tau=FractionSpace(kind="log", low=1e-3, high=1e-1),
-        batch_size=WholeSpace(kind="power_of_two", low=16, high=128),
     )
 
 
