@@ -137,8 +137,9 @@ BROKEN_FILES = [
     (ENV + "replay: {capacity: 100}\nevolution: {spaces: {batch_size: {kind: choice, values: [101, "
      "8]}}}\n", "replay.capacity: must be at least the largest batch size that evolution may "
      "choose, 101 (evolution.spaces.batch_size), got 100"),
-    (ENV + "replay: {capacity: 100}\npopulation: {size: 1, init: sample}\nevolution: {method: none, "
-     "spaces: {batch_size: {kind: choice, values: [128, 8]}}}\n", "replay.capacity: must be at least the largest batch size that evolution may choose, "
+    (ENV + "replay: {capacity: 100}\npopulation: {size: 1, init: sample}\nevolution: {method: "
+     "none, spaces: {batch_size: {kind: choice, values: [128, 8]}}}\n",
+     "replay.capacity: must be at least the largest batch size that evolution may choose, "
      "128 (evolution.spaces.batch_size), got 100"),
     ("env: {id: X, num_envs: 128}\nreplay: {capacity: 511}\n", "replay.capacity: must hold one "
      "step of every environment, 512 transitions, got 511"),
