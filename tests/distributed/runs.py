@@ -144,3 +144,22 @@ def any_moment(random_state: random.Random, directory, generation):
 
     wait_for(reached)
     time.sleep(random_state.random() * 0.6)
+
+
+def some_time(random_state: random.Random, run, directory):
+    """Wait for a random moment of a run that has just begun; False if it ends before.
+
+    Mostly it gets one generation further, so that a run that is killed again and again moves on.
+    """
+
+    def generation():
+        found = (directory / "checkpoints").glob("generation-*")
+        return max((int(path.name[11:17]) for path in found), default=-1)
+
+    further = generation() + random_state.choice([1, 1, 2])
+    patience = random_state.choice([10.0, 60.0, 60.0])  # or a moment of starting up
+    deadline = time.monotonic() + random_state.random() * patience
+    while run.launcher.poll() is None and generation() < further and time.monotonic() < deadline:
+        time.sleep(0.005)
+    time.sleep(random_state.random() * 0.5)
+    return run.launcher.poll() is None

@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from .runs import Run, any_moment, configured, deterministic, train, wait_for
+from .runs import Run, any_moment, configured, deterministic, some_time, train, wait_for
 
 pytestmark = pytest.mark.slow
 RANDOM = random.Random()  # really at random: what fails here is worth finding
+KILLS = 10
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one", "two"])
@@ -27,18 +28,23 @@ def resumed(folder, ranks, *overrides):
 
 
 def test_killed_at_random_moments(whole, tmp_path):
-    """One run, killed in every generation, and once more while it goes on from there."""
+    """Ten kills of all processes: in training, in saving, while starting or going on again."""
     ranks, expected = whole
-    directory = tmp_path / "runs" / "run"
-    run = Run(tmp_path, "train", configured(tmp_path), ranks=ranks)
-    for generation in range(1, 6):
-        any_moment(RANDOM, directory, generation)
-        run.kill()
-        run.launcher.wait()
-        run = Run(tmp_path, "resume", "runs/run", ranks=ranks)
-    code, said = run.wait()
-    assert code == 0 or "the run is finished" in said, said  # it was killed too late
-    assert deterministic(directory) == deterministic(expected)
+    kills, tries = 0, 0
+    while kills < KILLS:  # a run that ends before its share of kills is followed by another
+        folder, tries = tmp_path / str(tries), tries + 1
+        directory = folder / "runs" / "run"
+        run = Run(folder, "train", configured(folder), ranks=ranks)
+        while kills < KILLS and some_time(RANDOM, run, directory):
+            run.kill()
+            run.launcher.wait()
+            kills += 1
+            begun = (directory / "config.yaml").exists()
+            words = ("resume", "runs/run") if begun else ("train", configured(folder))
+            run = Run(folder, *words, ranks=ranks)
+        code, said = run.wait()
+        assert code == 0 or "the run is finished" in said, said  # the last kill came too late
+        assert deterministic(directory) == deterministic(expected)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -60,17 +66,24 @@ def test_a_signal_ends_all_ranks_within_seconds(whole, tmp_path, number):
 
 
 def test_a_rank_that_dies_is_started_again(tmp_path, whole):
+    """Ten kills of one rank; the launcher starts all of them anew, from the last checkpoint."""
     ranks, expected = whole
     if ranks == 1:
         pytest.skip("one process has no launcher that starts it again")
-    directory = tmp_path / "runs" / "run"
-    words = ("train", configured(tmp_path), "--resume", "auto")
-    run = Run(tmp_path, *words, ranks=ranks, options=("--max_restarts", "3"))
-    any_moment(RANDOM, directory, 3)
-    run.kill([RANDOM.choice(run.ranks())])
-    code, said = run.wait()
-    assert code == 0, said
-    assert deterministic(directory) == deterministic(expected)
+    kills, tries = 0, 0
+    while kills < KILLS:
+        folder, tries = tmp_path / str(tries), tries + 1
+        directory = folder / "runs" / "run"
+        words = ("train", configured(folder), "--resume", "auto")
+        run = Run(folder, *words, ranks=ranks, options=("--max_restarts", KILLS))
+        while kills < KILLS and some_time(RANDOM, run, directory):
+            alive = run.ranks()
+            if len(alive) == ranks:
+                run.kill([RANDOM.choice(alive)])
+                kills += 1
+        code, said = run.wait()
+        assert code == 0, said
+        assert deterministic(directory) == deterministic(expected)
 
 
 def test_more_to_spend_is_as_if_it_had_always_been_there(whole, tmp_path):
