@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
@@ -95,4 +96,9 @@ class Genome:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Genome":
         """Back from to_json's values; ValueError if they are no genome."""
-        return TypeAdapter(cls).validate_json(json.dumps(values), strict=True)
+        return _reader().validate_json(json.dumps(values), strict=True)
+
+
+@cache
+def _reader() -> TypeAdapter[Genome]:
+    return TypeAdapter(Genome)

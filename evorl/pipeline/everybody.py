@@ -11,6 +11,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from evorl.algorithms.base import Algorithm
+from evorl.checkpoint import digest
 from evorl.genome import Genome
 from evorl.group import AgentState
 from evorl.networks.layout import Parameters, Problem
@@ -77,3 +78,8 @@ def unpack(tensors: Mapping[str, Tensor], steps: Mapping[int, int]) -> dict[int,
         if int(agent) in found:
             found[int(agent)][part][segment] = value
     return {agent: AgentState(**parts, steps=steps[agent]) for agent, parts in found.items()}
+
+
+def digests(states: Sequence[AgentState], first: int = 0) -> dict[str, str]:
+    """A hash of every tensor, by the names of `pack`."""
+    return {name: digest({"": value}) for name, value in pack(states, first).items()}

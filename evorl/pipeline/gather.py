@@ -13,14 +13,14 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from evorl.checkpoint import digest, serialise
+from evorl.checkpoint import serialise
 from evorl.distributed.world import World
 from evorl.errors import RunError
 from evorl.genome import Genome
 from evorl.group import AgentState
 from evorl.pipeline.context import ARRAYS, COUNTS, Context
 from evorl.pipeline.evaluate import fitness_of
-from evorl.pipeline.everybody import Everybody, pack, unpack
+from evorl.pipeline.everybody import Everybody, digests, pack, unpack
 from evorl.population import Population
 
 FACTS = "facts"  # JSON, as bytes
@@ -85,11 +85,6 @@ class Gather:
         for name in COUNTS:
             new = sum(facts["counts"][name] for facts, _ in sent)
             setattr(context, name, self._before[name] + new)
-
-
-def digests(states: list[AgentState]) -> dict[str, str]:
-    """A hash of every tensor, by name."""
-    return {name: digest({"": value}) for name, value in pack(states).items()}
 
 
 def refuse_other(rank: int, found: dict[str, str], first: dict[str, str]) -> None:

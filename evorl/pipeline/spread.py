@@ -17,7 +17,7 @@ from evorl.genome import Genome
 from evorl.group import AgentState
 from evorl.grouping import kinds_of
 from evorl.pipeline.context import Context
-from evorl.pipeline.everybody import Everybody, pack, unpack
+from evorl.pipeline.everybody import Everybody, digests, pack, unpack
 from evorl.population import Population
 from evorl.replay import Sampler
 
@@ -75,7 +75,7 @@ class Spread:
             "genomes": [genome.to_json() for genome in everybody.genomes],
             "alive": everybody.alive.tolist(),
             "steps": [state.steps for state in everybody.states],
-            "digests": [digest_of(state) for state in everybody.states],
+            "digests": digests(everybody.states),
             "context": context.numbers(),
         }
 
@@ -101,11 +101,13 @@ class Spread:
             population.check(states)
         except RuntimeError as error:
             raise RunError(f"rank {rank} does not have what the main rank sent: {error}") from None
-        for i, place in enumerate(own):
-            if digest_of(population.state(i)) != message["digests"][place]:
+        live = [population.state(i) for i in range(population.size)]
+        for name, value in digests(live, own.start).items():
+            if value != message["digests"][name]:
+                agent, _, tensor = name.partition(".")
                 raise RunError(
-                    f"rank {rank}: the weights of agent {genomes[place].id} are not those that the"
-                    " main rank has written down"
+                    f"rank {rank}: {tensor} of agent {genomes[int(agent)].id} is not what the main"
+                    " rank has written down"
                 )
 
 

@@ -159,7 +159,8 @@ def test_fitness_is_the_mean_return_on_the_generations_seeds():
 def test_an_agent_whose_weights_are_not_finite_is_dead():
     episodes = make_episodes(EnvSpec("CartPole-v1", backend="sync"), 3)
     population = make_population(episodes)
-    population.groups[1].theta[0, 0] = torch.inf
+    for numbers, group in zip(population.members, population.groups, strict=True):
+        group.theta[numbers == 1, 0] = torch.inf
     evaluate = Evaluate(population, episodes, EvaluationConfig(episodes=1, max_steps=50), seed=9)
     context = Context(3)
     with pytest.warns(UserWarning, match="agent 1 is dead: its weights are no") as warned:

@@ -94,3 +94,20 @@ def test_ranks_with_the_same_agents_must_have_the_same_weights():
     refuse_other(1, {"0.online.head.bias": "a"}, {"0.online.head.bias": "a"})
     with pytest.raises(RunError, match=r"rank 1 has other weights .*: 0\.online\.head\.bias"):
         refuse_other(1, {"0.online.head.bias": "a"}, {"0.online.head.bias": "b"})
+
+
+def test_bytes_that_changed_on_their_way_are_named(parts, monkeypatch):
+    population, everybody, world = parts
+    spread = Spread(world, population, everybody)
+    told = spread._message
+
+    def other(context):
+        message = told(context)
+        message["digests"]["1.target.head.bias"] = "0" * 64
+        return message
+
+    monkeypatch.setattr(spread, "_message", other)
+    with pytest.raises(
+        RunError, match=r"rank 0: target\.head\.bias of agent 1 is not what the main"
+    ):
+        spread(Context(3))
