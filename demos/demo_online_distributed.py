@@ -31,9 +31,9 @@ CONFIG = {
     "algorithm": {"lr": 1e-3, "gamma": 0.99, "tau": 0.01, "n_step": 3, "learn_step": 2},
     "network": {"hidden": [64, 64], "activation": "relu"},
     "population": {"size": 4},
-    "evaluation": {"every": 1000, "episodes": 5, "confirm_episodes": 10},
+    "evaluation": {"every": 1000, "episodes": 5, "confirm_episodes": 20},
     "evolution": {"mutation": {"hyperparameters": 0.6, "architecture": 0.2, "parameters": 0.2}},
-    "budget": {"env_steps": 256_000},  # of all ranks together
+    "budget": {"env_steps": 1_000_000, "stop_at": 235},  # of all ranks together; or a score
     "compile": False,
     "run": {"if_exists": "number"},
 }
