@@ -83,7 +83,7 @@ def make_rank(
         population,
         everybody,
         sampler,
-        Replays(buffer, sampler, own, world.data_rank, world.rank, world.size),
+        Replays(buffer, sampler, own, world.data_rank, world.rank, (world.population, world.data)),
         collect,
         Learn(population, buffer, sampler, algorithm.learning_starts, algorithm.updates, copies),
         Evaluate(

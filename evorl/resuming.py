@@ -1,6 +1,6 @@
 """What may change in a run that goes on, and whether there is anything left to do."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ def reopen(directory: RunDirectory, overrides: Sequence[str] = ()) -> RunConfig:
     """The configuration with which a run goes on; refused where it cannot."""
     old = directory.config()
     new = parse_config(old.model_dump(), overrides, source=str(directory.path / "config.yaml"))
-    refuse_changes(directory, old, new)
+    refuse_changes(directory, old, new, {**CHANGEABLE, "name": False, "run": False})
     if directory.finished and new.budget == old.budget:
         raise RunError(
             one_line(
@@ -26,9 +26,15 @@ def reopen(directory: RunDirectory, overrides: Sequence[str] = ()) -> RunConfig:
     return new
 
 
-def refuse_changes(directory: RunDirectory, old: RunConfig, new: RunConfig) -> None:
+def refuse_changes(
+    directory: RunDirectory,
+    old: RunConfig,
+    new: RunConfig,
+    changeable: Mapping[str, Any] = CHANGEABLE,
+) -> None:
     """ConfigError that names the first option which cannot change in a run that has begun."""
-    was, now = (_flat(config.model_dump(exclude=CHANGEABLE)) for config in (old, new))
+    exclude = {name: which for name, which in changeable.items() if which}
+    was, now = (_flat(config.model_dump(exclude=exclude)) for config in (old, new))
     for name in sorted(was.keys() | now.keys()):
         if was.get(name) != now.get(name):
             raise ConfigError(
@@ -51,9 +57,30 @@ def _flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
 
 def find_started(config: RunConfig) -> RunDirectory | None:
     """The directory of the run that this configuration has started before; None if it has not."""
-    path = Path(config.run.folder) / config.name
-    if not path.exists():
-        return None
-    directory = RunDirectory.open(path)
-    refuse_changes(directory, directory.config(), config)
+    directory = find_directory(config)
+    if directory is not None:
+        refuse_changes(directory, directory.config(), config)
     return directory
+
+
+def find_directory(config: RunConfig) -> RunDirectory | None:
+    """The directory of the run of this name; None if there is none."""
+    path = Path(config.run.folder) / config.name
+    return RunDirectory.open(path) if path.exists() else None
+
+
+def with_known_choices(config: RunConfig) -> RunConfig:
+    """What `auto` stood for when this configuration started its run, if it has started one.
+
+    Chosen anew it may come out otherwise: by a timing, or as there is more to spend.
+    """
+    directory = find_directory(config)
+    if directory is None:
+        return config
+    known = directory.config()
+    if config.env.backend == "auto":
+        env = config.env.model_copy(update={"backend": known.env.backend})
+        config = config.model_copy(update={"env": env})
+    if config.compile == "auto":
+        config = config.model_copy(update={"compile": known.compile})
+    return config

@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from evorl.config import RunConfig, dump_config, unused_options
+from evorl.config import RunConfig, dump_config, parse_config, unused_options
+from evorl.config.yaml_text import parse_yaml
 from evorl.console import Console
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec, choose_backend
@@ -28,7 +29,7 @@ from evorl.pipeline.restore import Restore
 from evorl.pipeline.save import Save
 from evorl.pipeline.task import Task
 from evorl.rank import Rank, make_rank
-from evorl.resuming import find_started
+from evorl.resuming import find_started, with_known_choices
 from evorl.run_directory import RunDirectory
 from evorl.score import Score, held_out_score, summary
 
@@ -61,6 +62,8 @@ def train(
             mesh = config.mesh
             world = World.start(config.population.size, mesh.population, mesh.data, mesh.timeout)
             stack.callback(world.close)
+        if resume == "auto":
+            config = _as_begun(config, world)
         console = console if console and world.main else Console(quiet=True)
         stack.callback(console.close)
         spec, reason = _choose_environments(config, world)
@@ -137,6 +140,13 @@ def _score(
     seconds = time.perf_counter() - started
     directory.write_summary(summary(config, context, best, final, seconds))
     return Result(final, directory)
+
+
+def _as_begun(config: RunConfig, world: World) -> RunConfig:
+    """All ranks take what `auto` stood for from the run that goes on; the main rank can see it."""
+    told = dump_config(with_known_choices(config)).encode() if world.main else None
+    source = "config of the main rank"
+    return parse_config(parse_yaml(world.broadcast(told).decode(), source), source=source)
 
 
 def _choose_environments(config: RunConfig, world: World) -> tuple[EnvSpec, str]:

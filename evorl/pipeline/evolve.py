@@ -77,13 +77,13 @@ class Evolve:
         births = []
         context.inherit(parents)
         for place in np.flatnonzero(parents != np.arange(len(parents))):
-            parent = self._parent(context, int(place), int(parents[place]), states[place])
+            parent, fitness = self._parent(context, int(place), int(parents[place]), states[place])
             genomes[place], states[place] = self.mutation(
                 parent.genome,
                 parent.state,
                 id=self.next_id,
                 generation=context.generation + 1,
-                fitness=float(self._before[place]),
+                fitness=fitness,
                 random=generator(self.seed, "mutation", context.generation, int(place)),
             )
             births.append(birth(genomes[place], int(place), parent.genome, parent.generation))
@@ -91,11 +91,15 @@ class Evolve:
         self.everybody.replace(genomes, states, parents)
         self.directory.append_lineage(births)
 
-    def _parent(self, context: Context, place: int, selected: int, state: AgentState) -> Champion:
-        """The parent that was selected, or the best agent ever seen, if that was better.
+    def _parent(
+        self, context: Context, place: int, selected: int, state: AgentState
+    ) -> tuple[Champion, float]:
+        """The parent, and its fitness: the one selected, or the best ever seen, if that was better.
 
         DQN agents decay after their peak: going on from the peak, with other hyperparameters, is
-        often the better start. The child's replay is the selected parent's all the same.
+        often the better start. The child's replay is the selected parent's all the same. What it
+        inherits for evaluations is the score by which the best was confirmed; what it makes of
+        that, explore strategies do not learn from: the best of many scores is too good.
         """
         genome = self.everybody.genomes[selected]
         random = generator(self.seed, "champion", context.generation, place)
@@ -104,12 +108,15 @@ class Evolve:
         chosen &= best is not None and self._children_left(best)
         if not chosen or best is None or score <= float(np.stack(self._returns)[:, place].mean()):
             steps, updates = context.agent_steps[place], context.agent_updates[place]
-            return Champion(genome, state, context.generation, int(steps), int(updates))
+            found = Champion(genome, state, context.generation, int(steps), int(updates))
+            return found, float(self._before[place])
         context.agent_steps[place] = best.own_steps
         context.agent_updates[place] = best.own_updates
-        self._before[place] = score
+        self._before[place] = np.nan
+        for returns in self._returns:
+            returns[place] = score
         self._children = (best.generation, self._children[1] + 1)
-        return best
+        return best, score
 
     def _children_left(self, best: Champion) -> bool:
         """As many as there are agents: after that, going on from there has been tried enough."""

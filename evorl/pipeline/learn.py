@@ -33,6 +33,7 @@ class Learn:
         copies: Copies | None = None,
     ) -> None:
         self.copies = copies or Copies()
+        self._all_ready = False
         self.population, self.buffer, self.sampler = population, buffer, sampler
         self.learning_starts, self.updates = learning_starts, updates
         self.dataset = ReplayDataset(sampler)
@@ -58,7 +59,15 @@ class Learn:
         after = np.maximum(context.agent_steps - self.learning_starts, 0)
         before = np.maximum(context.agent_steps - context.new_steps - self.learning_starts, 0)
         owed: npt.NDArray[np.int64] = self.updates * (after // every - before // every)
-        return np.where(self.population.alive & (self.buffer.sizes > 0), owed, 0)
+        return np.where(self.population.alive & self._ready(), owed, 0)
+
+    def _ready(self) -> npt.NDArray[np.bool_]:
+        """Who has something to learn from, on every rank that trains it: all update together."""
+        if not self._all_ready:
+            empty = self.copies.total((self.buffer.sizes == 0).astype(np.int64)) > 0
+            self._all_ready = not empty.any()  # and stays so: replays never become empty
+            return np.asarray(~empty)
+        return np.ones(self.population.size, dtype=bool)
 
     def _round(self, context: Context, updates: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         plans = self.population.plans(updates)

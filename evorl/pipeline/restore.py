@@ -43,23 +43,27 @@ class Restore:
 
     def load_replays(self, checkpoint: Checkpoint | None) -> None:
         """Every rank its own, from disk or from the main rank."""
-        told = json.dumps(checkpoint.stems()).encode() if checkpoint and self.world.main else None
-        stems = [stem for stem in json.loads(self.world.broadcast(told)) if "replay" in stem]
+        told = None
+        if checkpoint and self.world.main:
+            saved = checkpoint.state["mesh"]
+            told = json.dumps([checkpoint.stems(), saved["population"], saved["data"]]).encode()
+        files, population, data = json.loads(self.world.broadcast(told))
+        stems, mesh = [stem for stem in files if "replay" in stem], (population, data)
         if not stems:
             self._warn("replays were not kept (checkpoint.replay: false): they start empty")
             return
         if self.shared:
             assert checkpoint is not None
-            exact = self.replays.load(stems, checkpoint.load)
+            exact = self.replays.load(stems, checkpoint.load, mesh)
         elif self.world.main:
             assert checkpoint is not None
-            exact = self.replays.load(stems, checkpoint.load)
+            exact = self.replays.load(stems, checkpoint.load, mesh)
             self._serve(checkpoint)
         else:
-            exact = self.replays.load(stems, self._ask)
+            exact = self.replays.load(stems, self._ask, mesh)
             self.world.send(b"", 0)  # enough
         if self.world.agree(not exact):
-            self._warn("there are other ranks than before: replays were dealt out anew")
+            self._warn("there are other ranks than before: replays are not what each had")
 
     def _ask(self, stem: str) -> dict[str, Tensor]:
         self.world.send(stem.encode(), 0)

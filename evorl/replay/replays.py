@@ -23,7 +23,7 @@ class Replays(NamedTuple):
     agents: range  # of this rank, by their number in the run
     copy: int  # of these agents, as several ranks may train the same ones
     rank: int
-    ranks: int
+    mesh: tuple[int, int]  # ranks along population and along data
 
     def files(self) -> dict[str, Tensors]:
         """Named by agent where each has its own, so that any rank can take it over."""
@@ -35,27 +35,26 @@ class Replays(NamedTuple):
             return self._common_files()
         return {_shared_name(self.rank): self.buffer.state_dict() | self.sampler.state_dict()}
 
-    def load(self, stems: Collection[str], load: Load) -> bool:
-        """Take over what was saved; False if it had to be dealt out anew among other ranks."""
-        if self.sampler.own:
-            exact = True
+    def load(self, stems: Collection[str], load: Load, mesh: tuple[int, int]) -> bool:
+        """Take over what ranks of another mesh, or of the same, had saved.
+
+        False if it is not what they had: dealt out anew, or some copies of an agent without theirs.
+        """
+        if self.sampler.own or self.sampler.common:
+            if self.sampler.common:
+                self.buffer.load_state_dict(load(COMMON))
             for i, agent in enumerate(self.agents):
-                name = self._own_name(agent)
-                exact &= name in stems
-                name = name if name in stems else f"replay-agent-{agent}"
-                self.sampler.take_over(i, load(name))
-            return exact
-        if self.sampler.common:
-            self._load_common(load)
-            return True
-        saved = sum(stem.startswith("replay-rank-") for stem in stems)
-        if saved == self.ranks:
+                if self.sampler.own or self.sampler.export(i):
+                    self.sampler.take_over(i, load(self._saved_name(agent, stems)))
+            return mesh[1] == self.mesh[1]
+        if mesh == self.mesh:
             state = load(_shared_name(self.rank))
             priorities = {name: state.pop(name) for name in self.sampler.state_dict()}
             self.buffer.load_state_dict(state)
             self.sampler.load_state_dict(priorities)
             return True
-        mine = range(self.rank, saved, self.ranks) or [self.rank % saved]
+        saved, ranks = mesh[0] * mesh[1], self.mesh[0] * self.mesh[1]
+        mine = range(self.rank, saved, ranks) or [self.rank % saved]
         for rank in mine:
             self.sampler.inserted(self.buffer.add(_oldest_first(load(_shared_name(rank)))))
         return False
@@ -69,11 +68,10 @@ class Replays(NamedTuple):
         }
         return files | ({COMMON: self.buffer.state_dict()} if self.rank == 0 else {})
 
-    def _load_common(self, load: Load) -> None:
-        self.buffer.load_state_dict(load(COMMON))
-        for i, agent in enumerate(self.agents):
-            if self.sampler.export(i):
-                self.sampler.take_over(i, load(self._own_name(agent)))
+    def _saved_name(self, agent: int, stems: Collection[str]) -> str:
+        """A copy of an agent that there was none of begins with what the first one has."""
+        name = self._own_name(agent)
+        return name if name in stems else f"replay-agent-{agent}"
 
     def _own_name(self, agent: int) -> str:
         return f"replay-agent-{agent}" + (f"-copy-{self.copy}" if self.copy else "")

@@ -17,13 +17,13 @@ def items(first, count):
     )
 
 
-def make(rank, ranks, agents, *, own, capacity=6, prioritised=False, common=False):
+def make(rank, ranks, agents, *, own, capacity=6, prioritised=False, common=False, data=1, copy=0):
     buffer = ReplayBuffer(capacity, (2,), torch.float32, 1, len(agents) if own else 1)
     streams = [generator(0, "sample", agent) for agent in agents]
     kind = PrioritisedSampler if prioritised else UniformSampler
     sampler = kind(buffer, streams, own=own)
     sampler.common = common
-    return Replays(buffer, sampler, agents, 0, rank, ranks)
+    return Replays(buffer, sampler, agents, copy, rank, (ranks // data, data))
 
 
 def fill(replays, first, count):
@@ -43,7 +43,7 @@ def move(old, new):
     """From the files of some ranks to others; whether each is exact."""
     files = {name: tensors for replays in old for name, tensors in replays.files().items()}
     copies = {k: {n: t.clone() for n, t in tensors.items()} for k, tensors in files.items()}
-    return [replays.load(list(files), copies.__getitem__) for replays in new]
+    return [replays.load(list(files), copies.__getitem__, old[0].mesh) for replays in new]
 
 
 @pytest.mark.parametrize("prioritised", [False, True])
@@ -95,3 +95,28 @@ def test_the_replay_of_all_ranks_is_saved_once():
     assert held(alone) == [0, 1, 2, 3]
     rows = [replays.sampler.priorities.tree.priorities() for replays in (*old, alone)]
     np.testing.assert_array_equal(np.concatenate(rows[:2]), rows[2])
+
+
+@pytest.mark.parametrize("prioritised", [False, True])
+def test_as_many_ranks_in_another_mesh(prioritised):
+    """Two ranks with two agents each, and then two that train all four."""
+    old = [make(r, 2, range(2 * r, 2 * r + 2), own=False, prioritised=prioritised) for r in (0, 1)]
+    for rank, replays in enumerate(old):
+        fill(replays, 10 * rank, 3)
+    new = [make(r, 2, range(4), own=False, prioritised=prioritised, data=2, copy=r) for r in (0, 1)]
+    assert move(old, new) == [False, False]
+    assert [held(replays) for replays in new] == [[0, 1, 2], [10, 11, 12]]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize("common", [False, True])
+def test_more_or_fewer_copies_of_an_agent(before, after, common):
+    def ranks(data):
+        options = {"own": not common, "common": common, "prioritised": True, "data": data}
+        return [make(r, data, range(1), copy=r, **options) for r in range(data)]
+
+    old, new = ranks(before), ranks(after)
+    for replays in old:
+        fill(replays, 0, 3)
+    assert move(old, new) == [False] * after
+    assert [held(replays) for replays in new] == [[0, 1, 2]] * after
