@@ -11,10 +11,11 @@ Arguments override the configuration: budget.env_steps=50000
 import sys
 from contextlib import ExitStack
 
-from evorl.config import dump_config, parse_config
+from evorl.cli.errors import one_line_errors
+from evorl.config import RunConfig, dump_config, parse_config
 from evorl.console import Console, ranking
+from evorl.distributed.disk import is_shared
 from evorl.distributed.world import World
-from evorl.envs import EnvSpec
 from evorl.evolution.lineage import birth
 from evorl.office import Begin, make_checkpoints, make_office
 from evorl.pipeline.context import Context
@@ -24,40 +25,41 @@ from evorl.rank import make_rank
 from evorl.run_directory import RunDirectory
 from evorl.score import held_out_score
 from evorl.signals import ending_on_signals
+from evorl.trainer import choose_environments
 
 CONFIG = {
     "name": "lunar_lander_distributed",
-    "env": {"id": "LunarLander-v3", "num_envs": 8},  # environments of each agent
-    "algorithm": {"lr": 1e-3, "gamma": 0.99, "tau": 0.01, "n_step": 3, "learn_step": 2},
-    "network": {"hidden": [64, 64], "activation": "relu"},
+    "env": {"id": "LunarLander-v3", "num_envs": 8, "backend": "sync"},  # of each agent
+    "algorithm": {"lr": 5e-4, "gamma": 0.99, "tau": 0.005, "n_step": 3, "learn_step": 2},
+    "network": {"hidden": [128, 128], "activation": "relu"},
     "population": {"size": 4},
-    "evaluation": {"every": 1000, "episodes": 5, "confirm_episodes": 20},
+    "evaluation": {"every": 1000, "episodes": 5, "confirm_episodes": 100},
     "evolution": {"mutation": {"hyperparameters": 0.6, "architecture": 0.2, "parameters": 0.2}},
-    "budget": {"env_steps": 1_000_000, "stop_at": 235},  # of all ranks together; or a score
+    "budget": {"env_steps": 1_000_000, "stop_at": 225},  # of all ranks together; or a score
     "compile": False,
     "run": {"if_exists": "number"},
 }
 
 
-def train(overrides: list[str], world: World, stack: ExitStack) -> None:
+def train(config: RunConfig, world: World, stack: ExitStack) -> None:
     """The loop; all ranks run it, and enter everything that involves the others together."""
-    config = parse_config(CONFIG, overrides, source="demo")
     console = Console(quiet=not world.main)  # only the main rank speaks
 
     # What every rank has: environments, its own agents and their replay, and the stages on them.
-    spec = EnvSpec(config.env.id, "sync")
+    spec, _ = choose_environments(config, world)
     rank = make_rank(config, world, spec, stack)
 
     # What only the main rank has: the run's folder, and everything that decides.
-    office = checkpoints = None
+    office = checkpoints = folder = None
     if world.main:
         directory = RunDirectory.create(config.run.folder, config.name, config.run.if_exists)
         directory.write_config(dump_config(config))
         directory.append_lineage([birth(g, i, None) for i, g in enumerate(rank.everybody.genomes)])
-        office = make_office(config, directory, rank.everybody, rank.episodes, console)
-        checkpoints = make_checkpoints(config, directory)
+        office = make_office(config, directory, rank.everybody, rank.episodes, console, world.data)
+        checkpoints, folder = make_checkpoints(config, directory), directory.path
     progress = office.progress if office else None
-    save = Save(world, config.checkpoint, checkpoints, rank.replays, progress, shared=True)
+    shared = is_shared(world, folder, config.checkpoint.shared_filesystem)
+    save = Save(world, config.checkpoint, checkpoints, rank.replays, progress, shared=shared)
 
     context = Context(config.population.size)
     console.start(config.budget.env_steps, "training", "step")
@@ -84,13 +86,14 @@ def train(overrides: list[str], world: World, stack: ExitStack) -> None:
         rank.spread(context)  # every rank takes its part of the new population, and proves it
 
     if office:
-        score = held_out_score(office.hall.best, spec, config, console)
+        score = held_out_score(office.hall.returned(), spec, config, console)
         print(f"held-out score over {score.episodes} episodes: {score.mean.value:.1f}")
         print(f"run: {office.directory.path}")
 
 
 if __name__ == "__main__":
-    with ExitStack() as stack, ending_on_signals():
-        world = World.start(agents=CONFIG["population"]["size"])
+    with one_line_errors(), ExitStack() as stack, ending_on_signals():
+        config = parse_config(CONFIG, sys.argv[1:], source="demo")
+        world = World.start(config.population.size, **dict(config.mesh))
         stack.callback(world.close)
-        train(sys.argv[1:], world, stack)
+        train(config, world, stack)

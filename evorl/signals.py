@@ -1,9 +1,13 @@
 """SIGINT and SIGTERM: a run ends within seconds, and can be resumed from its last checkpoint."""
 
+import math
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+AGAIN = 3.0  # seconds after which a further signal counts
 
 
 class Interrupted(KeyboardInterrupt):
@@ -16,13 +20,17 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """While inside, both signals raise Interrupted, once; further ones change nothing."""
-    told = False
+    """While inside, both signals raise Interrupted.
+
+    Those that follow within seconds change nothing: a launcher sends the same to all, as does a
+    terminal. Later ones raise again, as an exception in a finaliser is lost.
+    """
+    told = -math.inf
 
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal told
-        if not told:
-            told = True
+        if time.monotonic() - told > AGAIN:
+            told = time.monotonic()
             raise Interrupted(number)
 
     wanted = (signal.SIGINT, signal.SIGTERM)

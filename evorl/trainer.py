@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 from evorl.config import RunConfig, dump_config, parse_config, unused_options
 from evorl.config.yaml_text import parse_yaml
 from evorl.console import Console
+from evorl.distributed.disk import is_shared
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec, choose_backend
-from evorl.errors import RunError
 from evorl.evolution.lineage import birth
 from evorl.evolution.schedule import Schedule
 from evorl.grouping import kinds_of
@@ -66,11 +66,11 @@ def train(
             config = _as_begun(config, world)
         console = console if console and world.main else Console(quiet=True)
         stack.callback(console.close)
-        spec, reason = _choose_environments(config, world)
+        spec, reason = choose_environments(config, world)
         rank = make_rank(config, world, spec, stack, schedule)
         config = _resolved(config, rank)
         directory, resumed = _open_directory(config, rank, world, schedule, resume, stack)
-        shared = _shared_disk(config, world, directory)
+        shared = is_shared(world, directory.path, config.checkpoint.shared_filesystem)
         checkpoints, office = make_checkpoints(config, directory), None
         if world.main:
             office = make_office(
@@ -130,12 +130,7 @@ def _score(
     started: float,
 ) -> Result:
     """The held-out score of the best agent, written down."""
-    best, directory = office.hall.best, office.directory
-    if best is None:
-        raise RunError(
-            f"{directory.path}: no agent ever had a finite fitness;"
-            " look at the rewards that the environment gives"
-        )
+    best, directory = office.hall.returned(), office.directory
     final = held_out_score(best, spec, config, console)
     seconds = time.perf_counter() - started
     directory.write_summary(summary(config, context, best, final, seconds))
@@ -149,7 +144,7 @@ def _as_begun(config: RunConfig, world: World) -> RunConfig:
     return parse_config(parse_yaml(world.broadcast(told).decode(), source), source=source)
 
 
-def _choose_environments(config: RunConfig, world: World) -> tuple[EnvSpec, str]:
+def choose_environments(config: RunConfig, world: World) -> tuple[EnvSpec, str]:
     """What `auto` stands for is measured on the main rank: all must take the same."""
     spec, told = env_spec(config), None
     if world.main:
@@ -193,22 +188,6 @@ def _open_directory(
         told = json.dumps([str(directory.path), resume is not None]).encode()
     path, resumed = json.loads(world.broadcast(told))
     return RunDirectory(Path(path)), resumed
-
-
-def _shared_disk(config: RunConfig, world: World, directory: RunDirectory) -> bool:
-    """Whether all ranks see the run's folder: the main rank leaves a file there for a moment."""
-    if config.checkpoint.shared_filesystem != "auto":
-        return bool(config.checkpoint.shared_filesystem)
-    if world.size == 1:
-        return True
-    token = directory.path / ".seen-by-all-ranks"
-    if world.main:
-        token.touch()
-    world.broadcast(b"" if world.main else None)
-    blind = world.agree(not token.exists())
-    if world.main:
-        token.unlink()
-    return not blind
 
 
 def _introduce(

@@ -9,13 +9,12 @@ import click
 
 from evorl import __version__
 from evorl.cli.compare import compare
+from evorl.cli.errors import one_line_errors
 from evorl.cli.lineage import lineage
 from evorl.cli.resume import resume
 from evorl.cli.schedule import schedule
 from evorl.cli.schema import schema
 from evorl.cli.train import train
-from evorl.distributed.launch import is_main_process_of_launch, let_main_speak_first
-from evorl.errors import EvorlError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -31,18 +30,5 @@ for _command in (train, resume, lineage, schedule, compare, schema):
 def main() -> None:
     """Run the command line: an error that the user can mend is one line, and exit code 2."""
     sys.path.insert(0, "")  # `module:Env-v0` ids: the user's own module, beside them
-    try:
+    with one_line_errors():
         cli.main(standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
-    except EvorlError as error:
-        let_main_speak_first()
-        for note in getattr(error, "__notes__", ()):
-            click.echo(note, err=True)
-        click.echo(f"error: {error}", err=True)
-        sys.exit(2)
-    except (KeyboardInterrupt, click.Abort) as error:
-        if is_main_process_of_launch():
-            click.echo("interrupted", err=True)
-        sys.exit(getattr(error.__cause__, "exit_code", 130))  # click makes an Abort of it

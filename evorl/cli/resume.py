@@ -1,10 +1,15 @@
 """evorl resume: a run that was stopped or killed goes on."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from evorl.config import RunConfig, dump_config, parse_config
+from evorl.config.yaml_text import parse_yaml
 from evorl.console import Console, show_warnings_on
+from evorl.evolution.schedule import Schedule, parse_schedule
 
 
 @click.command()
@@ -23,11 +28,29 @@ def resume(run: Path, overrides: tuple[str, ...], quiet: bool) -> None:
     accelerate launch --config_file configs/accelerate/cpu.yaml -m evorl resume runs/cartpole
     """
     from evorl.cli.train import run_and_tell
-    from evorl.resuming import reopen
+    from evorl.distributed.briefing import briefed
     from evorl.run_directory import RunDirectory
 
     console = Console(quiet)
     show_warnings_on(console)
+    config, schedule = _understood(briefed(lambda: _read(run, overrides)))
+    run_and_tell(config, console, schedule=schedule, resume=RunDirectory(run))
+
+
+def _read(run: Path, overrides: Sequence[str]) -> str:
+    """All that ranks must know of the run, which perhaps only the main one can see."""
+    from evorl.resuming import reopen
+    from evorl.run_directory import RunDirectory
+
     directory = RunDirectory.open(run)
-    config = reopen(directory, overrides)
-    run_and_tell(config, console, schedule=directory.schedule(), resume=directory)
+    config, schedule = reopen(directory, overrides), directory.schedule()
+    return json.dumps([dump_config(config), schedule and schedule.to_yaml()])
+
+
+def _understood(told: str) -> tuple[RunConfig, Schedule | None]:
+    config, schedule = json.loads(told)
+    source = "the run's config.yaml"
+    return (
+        parse_config(parse_yaml(config, source), source=source),
+        schedule and parse_schedule(parse_yaml(schedule, source), source),
+    )

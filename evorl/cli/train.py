@@ -13,6 +13,7 @@ from evorl.evolution.schedule import Schedule, along, read_schedule
 from evorl.statistics import summarise_group
 
 if TYPE_CHECKING:
+    from evorl.distributed.world import World
     from evorl.score import Score
     from evorl.trainer import Resume
 
@@ -83,7 +84,14 @@ def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console)
                     f"{path} exists already: choose another name, remove it,"
                     " or set run.if_exists=number"
                 )
-    found = [run_and_tell(run, console, schedule) for run in runs]
+    from evorl.distributed.world import World
+
+    mesh = config.mesh  # all seeds in one world: ranks that have parted cannot meet again
+    world = World.start(runs[0].population.size, mesh.population, mesh.data, mesh.timeout)
+    try:
+        found = [run_and_tell(run, console, schedule, world=world) for run in runs]
+    finally:
+        world.close()
     scores = [score.mean.value for score in found if score]
     if seeds > 1 and scores:
         mean = show_estimate(summarise_group(scores).mean)
@@ -100,13 +108,14 @@ def run_and_tell(
     console: Console,
     schedule: Schedule | None = None,
     resume: "Resume" = None,
+    world: "World | None" = None,
 ) -> "Score | None":
     """Train, and print what the run ended with; None but on the main rank."""
     from evorl.signals import ending_on_signals
     from evorl.trainer import train as run_training
 
     with ending_on_signals():
-        result = run_training(config, console, schedule=schedule, resume=resume)
+        result = run_training(config, console, schedule, world, resume)
     if result is None:
         return None
     score, whose = result.score, f"seed {config.seed}: " if schedule else ""

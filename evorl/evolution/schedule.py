@@ -113,14 +113,18 @@ def along(config: RunConfig, schedule: Schedule) -> RunConfig:
 
 def read_schedule(path: str | Path) -> Schedule:
     """Read a schedule from a YAML file; ConfigError if it is wrong."""
-    data = read_yaml(path)
+    return parse_schedule(read_yaml(path), str(path))
+
+
+def parse_schedule(data: Any, source: str) -> Schedule:
+    """A schedule from what its YAML says; ConfigError if it is wrong."""
     if not isinstance(data, dict):
         got = describe(data)
-        raise ConfigError(one_line(f"{path}: expected the mapping of a schedule, got {got}"))
+        raise ConfigError(one_line(f"{source}: expected the mapping of a schedule, got {got}"))
     try:
         found = _ScheduleFile.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(explain(error, _ScheduleFile, str(path), {})) from None
+        raise ConfigError(explain(error, _ScheduleFile, source, {})) from None
     segments = (Segment(part.step, part.model_dump(exclude={"step"})) for part in found.schedule)
     return Schedule(found.env, found.steps, found.architecture.build(), tuple(segments))
 

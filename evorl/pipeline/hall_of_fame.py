@@ -13,6 +13,7 @@ from torch import Tensor
 from evorl.agent_file import SavedAgent
 from evorl.config import EvaluationConfig
 from evorl.envs import Episodes
+from evorl.errors import RunError
 from evorl.genome import Genome
 from evorl.group import AgentState, newborn
 from evorl.pipeline.context import Context
@@ -92,6 +93,15 @@ class HallOfFame:
         self.directory.save_best(self.best)
         if self.stop_at is not None and confirmed >= self.stop_at:
             context.finished = True
+
+    def returned(self) -> SavedAgent:
+        """What the run returns; RunError if no agent was ever any good."""
+        if self.best is None:
+            raise RunError(
+                f"{self.directory.path}: no agent ever had a finite fitness;"
+                " look at the rewards that the environment gives"
+            )
+        return self.best
 
     def _confirm(self, context: Context, agent: int) -> float:
         everybody = self.everybody
