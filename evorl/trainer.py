@@ -170,7 +170,7 @@ def _open_directory(
     stack: ExitStack,
 ) -> tuple[RunDirectory, bool]:
     """The run's folder, made and locked by the main rank, and whether it was there already."""
-    told = None
+    told = directory = None
     if world.main:
         if resume == "auto":
             resume = find_started(config)
@@ -185,9 +185,9 @@ def _open_directory(
             )
             if schedule is not None:
                 directory.write_schedule(schedule)
-        told = json.dumps([str(directory.path), resume is not None]).encode()
+        told = json.dumps([str(directory.path.absolute()), resume is not None]).encode()
     path, resumed = json.loads(world.broadcast(told))
-    return RunDirectory(Path(path)), resumed
+    return directory or RunDirectory(Path(path)), resumed
 
 
 def _introduce(

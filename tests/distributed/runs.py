@@ -33,17 +33,18 @@ compile: false
 class Run:
     """A command that trains, with all processes that it starts."""
 
-    def __init__(self, folder, *words, ranks=1, options=()):
+    def __init__(self, folder, *words, ranks=1, options=(), script=None):
         self.folder, self.mark = folder, uuid.uuid4().hex
         folder.mkdir(parents=True, exist_ok=True)
-        command = [BIN / "python", "-m"]
+        what = ["-m", "evorl"] if script is None else [script]
+        command = [BIN / "python"]
         if ranks > 1:
             command = [BIN / "accelerate", "launch", "--config_file", CONFIGS / "cpu.yaml"]
-            command += ["--num_processes", ranks, "--main_process_port", 0, *options, "-m"]
+            command += ["--num_processes", ranks, "--main_process_port", 0, *options]
         self.output = folder / f"output-{self.mark}"
         with self.output.open("w") as output:
             self.launcher = subprocess.Popen(
-                [str(word) for word in (*command, "evorl", *words)],
+                [str(word) for word in (*command, *what, *words)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
