@@ -56,7 +56,7 @@ class Catch(gym.Env[npt.NDArray[np.uint8], np.int64]):
         reward = (1.0 if self._column == self._paddle else -1.0) if landed else 0.0
         return self._observe(), reward, landed, False, {}
 
-    def render(self) -> npt.NDArray[np.uint8]:  # type: ignore[override]
+    def render(self) -> npt.NDArray[np.uint8]:
         """The board in colours."""
         image = np.full((SIZE, SIZE, 3), 24, np.uint8)
         image[-1, self._paddle] = PADDLE
