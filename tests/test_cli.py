@@ -476,7 +476,7 @@ BROKEN = {
     "empty": _empty,
     **{f"no {name}": _remove(name) for name in GONE},
     **{f"half of {name}": _cut(name) for name in GONE},
-    **{f"foreign {name}": _foreign(name) for name in GONE},
+    **{f"foreign {name}": _foreign(name) for name in (*GONE, "schedule.yaml")},
     "no best": lambda run: shutil.rmtree(run / "best"),
     "the best of another run": _another_best,
     "the lineage of another run": _another_lineage,
@@ -486,7 +486,7 @@ ANCESTRY = ("config.yaml", "lineage.jsonl", "best", "another run", "facts")
 READS = {  # what spoils each command, by a part of its name
     "lineage": (*ANCESTRY, "half of summary.json", "foreign summary.json"),
     "schedule": ANCESTRY,
-    "compare": ("config.yaml", "summary.json"),
+    "compare": ("config.yaml", "summary.json", "schedule.yaml"),
 }
 
 

@@ -281,6 +281,5 @@ def test_what_a_schedule_fixes_is_refused_by_name(text):
 
 
 def test_what_a_schedule_leaves_is_not_refused():
-    options = "seed=3 name=a algorithm.n_step=2 algorithm={double:false} budget.stop_at=3"
-    more = "replay.capacity=500 network.channels_last=true run.folder=x env.num_envs=3"
-    refuse_fixed([*options.split(), *more.split()])
+    options = "seed=3 name=a algorithm.n_step=2 budget.stop_at=3 run.folder=x env.num_envs=3"
+    refuse_fixed([*options.split(), "algorithm={double: false}", "network.channels_last=true"])
