@@ -1,5 +1,7 @@
 """Which of several configurations does better: runs grouped by configuration, and their scores.
 
+A schedule that runs follow is part of their configuration.
+
 The unit is the run, by the held-out mean score of its best agent: agents of one run are no
 independent samples.
 
@@ -17,7 +19,7 @@ import numpy as np
 
 from evorl.config.yaml_text import one_line
 from evorl.errors import RunError
-from evorl.evolution.schedule import flow_text
+from evorl.evolution.schedule import Schedule, flow_text
 from evorl.run_directory import RunDirectory
 from evorl.seeding import generator
 from evorl.statistics import Estimate, Floats, GroupSummary, average_improvement, summarise_group
@@ -33,7 +35,7 @@ class Run(NamedTuple):
     name: str
     env: str
     seed: int
-    options: dict[str, Any]  # its configuration without what is in APART
+    options: dict[str, Any]  # its configuration without what is in APART, and its schedule
     score: float  # held-out mean
     steps: int  # environment steps of training and evaluation
 
@@ -110,9 +112,26 @@ def _read_run(directory: RunDirectory) -> Run:
         options["env"]["backend"] = "sync"
     if not config.evolves and not config.drawn:  # the rest of the section has no effect
         options["evolution"] = {"method": config.evolution.method}
+    options["schedule"] = _changes(directory.schedule())
     steps = summary.env_steps + summary.evaluation_steps
     score = summary.score.mean.value
     return Run(directory.path, config.name, config.env.id, config.seed, options, score, steps)
+
+
+def _changes(schedule: Schedule | None) -> dict[str, str]:
+    """What a schedule says that no configuration can: values by the step from which they hold."""
+    if schedule is None:
+        return {}
+    found = {}
+    for name, value in schedule.at(0).items():
+        changes = {0: value}
+        for step, values in schedule.segments:
+            if values[name] != value:
+                changes[step] = value = values[name]
+        if len(changes) > 1:
+            found[name] = flow_text(changes)
+    gated = schedule.architecture.gated
+    return found | ({"gated": flow_text(list(gated))} if any(gated) else {})
 
 
 def _put(groups: list[list[Run]], run: Run) -> None:

@@ -9,8 +9,10 @@ spread over other ranks, is computed alike to the last bit.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cache
+from heapq import heapify, heappop, heappush
 from itertools import combinations
 from typing import NamedTuple
 
@@ -30,14 +32,25 @@ class Kind(NamedTuple):
     batch: int  # width of the batches
 
 
+class Part(NamedTuple):
+    """Agents that are computed as one."""
+
+    kinds: list[Kind]  # their own, each once
+    depths: dict[int, int]  # how many agents have so many layers
+    as_one: Kind
+    work: dict[tuple[int, int], int]  # of all of them, by width and depth; as far as it was asked
+
+
 def kinds_of(problem: Problem, genomes: Sequence[Genome], compiled: bool) -> list[Kind]:
     """The kind of each agent; those of one kind share a matrix."""
     own = [_own_kind(genome, compiled) for genome in genomes]
-    parts = [[kind] * own.count(kind) for kind in sorted(set(own))]
-    while best := _best_merge(problem, parts, compiled):
-        a, b = best
-        parts = [part for part in parts if part is not a and part is not b] + [a + b]
-    shared = {kind: _joined(part) for part in parts for kind in part}
+    counts, alike = Counter(own), dict[Signature, list[Part]]()
+    for kind in sorted(counts):
+        part = Part([kind], {kind.depth: counts[kind]}, kind, {})
+        alike.setdefault(kind.signature._replace(width=0), []).append(part)
+    merge = Merge(problem, compiled)
+    merged = [part for parts in alike.values() for part in merge(parts)]
+    shared = {kind: part.as_one for part in merged for kind in part.kinds}
     return [shared[kind] for kind in own]
 
 
@@ -48,35 +61,66 @@ def _own_kind(genome: Genome, compiled: bool) -> Kind:
     return Kind(signature(genome.architecture), genome.architecture.depth, batch)
 
 
-def _best_merge(
-    problem: Problem, parts: list[list[Kind]], compiled: bool
-) -> tuple[list[Kind], list[Kind]] | None:
-    """The two parts that save the most as one; None if none do."""
-    costs = [_cost(problem, part, compiled) for part in parts]
-    best, most = None, 0.0
-    for i, j in combinations(range(len(parts)), 2):
-        if _apart_from_width(parts[i]) == _apart_from_width(parts[j]):
-            saved = costs[i] + costs[j] - _cost(problem, parts[i] + parts[j], compiled)
-            if saved > most:
-                best, most = (parts[i], parts[j]), saved
-    return best
+class Merge:
+    """Joins the two parts that save the most as one; again and again, until none save anything."""
+
+    def __init__(self, problem: Problem, compiled: bool) -> None:
+        self.problem, self.compiled = problem, compiled
+
+    def __call__(self, parts: Sequence[Part]) -> Iterable[Part]:
+        """Of parts that differ in size alone; of equal savings those of the earliest parts count.
+
+        What a pair saves never changes: each is worked out once, and those of parts that are gone
+        are passed over.
+        """
+        left = dict(enumerate(parts))
+        costs = [self._cost(part.as_one, part) for part in parts]
+        pairs = [
+            (-saved, i, j)
+            for (i, a), (j, b) in combinations(left.items(), 2)
+            if (saved := costs[i] + costs[j] - self._cost(_largest(a, b), a, b)) > 0
+        ]
+        heapify(pairs)
+        while pairs:
+            _, i, j = heappop(pairs)
+            if i not in left or j not in left:
+                continue
+            new, number = _joined(left.pop(i), left.pop(j)), len(costs)
+            costs.append(self._cost(new.as_one, new))
+            for k, part in left.items():
+                saved = costs[k] + costs[number] - self._cost(_largest(part, new), part, new)
+                if saved > 0:
+                    heappush(pairs, (-saved, k, number))
+            left[number] = new
+        return left.values()
+
+    def _cost(self, kind: Kind, *parts: Part) -> float:
+        """Multiply-adds of one update of all of these, computed as this kind."""
+        size, work = (kind.signature.width, kind.depth), 0
+        for part in parts:
+            if size not in part.work:
+                part.work[size] = self._work(kind, part)
+            work += part.work[size]
+        return CALL[self.compiled] + kind.batch * work
+
+    def _work(self, kind: Kind, part: Part) -> int:
+        """For one observation; eager layers are computed only for the agents that have them."""
+        whole = self.compiled
+        return sum(
+            agents * multiply_adds(self.problem, kind.signature, kind.depth if whole else own)
+            for own, agents in part.depths.items()
+        )
 
 
-def _cost(problem: Problem, part: list[Kind], compiled: bool) -> float:
-    """Multiply-adds of one update; eager layers are computed only for the agents that have them."""
-    as_one = _joined(part)
-    depths = [as_one.depth if compiled else kind.depth for kind in part]
-    work = sum(multiply_adds(problem, as_one.signature, depth) for depth in depths)
-    return CALL[compiled] + as_one.batch * work
+def _joined(a: Part, b: Part) -> Part:
+    return Part(a.kinds + b.kinds, Counter(a.depths) + Counter(b.depths), _largest(a, b), {})
 
 
-def _joined(part: list[Kind]) -> Kind:
-    widest = part[0].signature._replace(width=max(k.signature.width for k in part))
-    return Kind(widest, max(k.depth for k in part), max(k.batch for k in part))
-
-
-def _apart_from_width(part: list[Kind]) -> Signature:
-    return part[0].signature._replace(width=0)
+def _largest(a: Part, b: Part) -> Kind:
+    """As wide, deep and large as the larger of the two in each."""
+    (wide, deep, large), (other_wide, other_deep, other_large) = a.as_one, b.as_one
+    # the signatures differ in their width alone, and that comes first
+    return Kind(max(wide, other_wide), max(deep, other_deep), max(large, other_large))
 
 
 @cache

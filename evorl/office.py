@@ -121,8 +121,8 @@ class Begin:
             return
         if self.office is not None and checkpoint is not None:
             self.office.progress.restore(checkpoint, context)
-            self.office.directory.remove_summary()
             self._replan(context, self.office)
+            self.office.directory.remove_summary()
         restore.load_replays(checkpoint)
 
     def _replan(self, context: Context, office: Office) -> None:
@@ -131,7 +131,9 @@ class Begin:
         context.last = False
         context.finished = hall.stop_at is not None and hall.score >= hall.stop_at
         office.budget.begin(context)
-        if ended and not context.finished and office.evolve is not None:
+        if ended and not context.finished:
             context.generation -= 1  # as it was when the others evolved
-            office.evolve(context)
+            office.refuse(context)
+            if office.evolve is not None:
+                office.evolve(context)
             context.generation += 1

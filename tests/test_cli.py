@@ -476,7 +476,7 @@ BROKEN = {
     "empty": _empty,
     **{f"no {name}": _remove(name) for name in GONE},
     **{f"half of {name}": _cut(name) for name in GONE},
-    **{f"foreign {name}": _foreign(name) for name in GONE},
+    **{f"foreign {name}": _foreign(name) for name in (*GONE, "schedule.yaml")},
     "no best": lambda run: shutil.rmtree(run / "best"),
     "the best of another run": _another_best,
     "the lineage of another run": _another_lineage,
@@ -486,7 +486,7 @@ ANCESTRY = ("config.yaml", "lineage.jsonl", "best", "another run", "facts")
 READS = {  # what spoils each command, by a part of its name
     "lineage": (*ANCESTRY, "half of summary.json", "foreign summary.json"),
     "schedule": ANCESTRY,
-    "compare": ("config.yaml", "summary.json"),
+    "compare": ("config.yaml", "summary.json", "schedule.yaml"),
 }
 
 
@@ -554,13 +554,20 @@ def test_replay_a_schedule(evorl, replay, trainings):
     assert (config.budget.env_steps, config.seed) == (5000, 7)
 
 
-def test_replay_warns_of_experience_that_is_missing(evorl, replay, trainings):
-    code, _, err = evorl(*replay, "replay.share=rank")
+def test_replay_warns_of_experience_that_is_missing(evorl, replay, trainings, tmp_path):
+    (tmp_path / "run.yaml").write_text("replay: {share: rank}\n" + GOOD)
+    code, _, err = evorl(*replay)
     assert code == 0
     assert err.splitlines() == [
         "warning: with replay.share: rank the schedule's agent learned from 4 agents' experience,"
         " now it has its own only"
     ]
+
+
+def test_replay_may_end_early(evorl, replay, trainings):
+    assert evorl(*replay, "budget.stop_at=450")[0] == 0
+    ((config, _),) = trainings
+    assert config.budget.model_dump() == {"env_steps": 5000, "counts": "training", "stop_at": 450}
 
 
 def test_replay_with_several_seeds(evorl, replay, trainings):
@@ -584,6 +591,8 @@ def test_replay_with_several_seeds(evorl, replay, trainings):
         (["--replay-schedule", "schedule.yaml", "env.id=Acrobot-v1"], "is for CartPole-v1"),
         (["--replay-schedule", "schedule.yaml", "seed=4294967295", "--seeds", "2"], "4294967296"),
         (["--replay-schedule", "schedule.yaml", "--seeds", "3"], "again-seed8 exists already"),
+        (["--replay-schedule", "schedule.yaml", "algorithm.lr=1"], "algorithm.lr: is fixed by the"),
+        (["--replay-schedule", "schedule.yaml", "algorithm.lrr=1"], "did you mean lr?"),
     ],
 )
 def test_what_cannot_be_replayed(evorl, replay, trainings, tmp_path, arguments, says):
@@ -616,7 +625,9 @@ def test_from_evolution_to_a_replayed_schedule(evorl, tmp_path):
     assert code == 0, err
     (tmp_path / "schedule.yaml").write_text(out)
     steps = read_schedule(tmp_path / "schedule.yaml").steps
-    again = ["train", CARTPOLE, *TINY, "-q", "--replay-schedule", "schedule.yaml", "--seeds", 2]
+    fixed = ("population.size", "algorithm.batch_size", "budget.env_steps")
+    free = [option for option in TINY if not option.startswith(fixed)]
+    again = ["train", CARTPOLE, *free, "-q", "--replay-schedule", "schedule.yaml", "--seeds", 2]
     code, out, err = evorl(*again)
     assert code == 0, err
     assert out.splitlines()[-1].startswith("mean held-out score of 2 seeds: ")

@@ -4,11 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from synthetic import make_run
+from synthetic import HYPERPARAMETERS, make_run
 
 from evorl.cli.compare import comparison_lines
 from evorl.compare import compare, read_runs
 from evorl.errors import RunError
+from evorl.evolution.schedule import Schedule, Segment
+from evorl.genome import Architecture
 from evorl.seeding import generator
 from evorl.statistics import average_improvement, summarise
 
@@ -79,6 +81,63 @@ def test_labels(tmp_path, options, label, other):
         make_run(tmp_path, "b", options=options).path,
     ]
     assert labels(compared(paths)) == {"CartPole-v1": [other, label]}
+
+
+def follow(directory, *segments, architecture=None):
+    """Make a run of one that followed a schedule: (step, changed hyperparameters), …"""
+    parts = tuple(Segment(step, HYPERPARAMETERS | changes) for step, changes in segments)
+    schedule = Schedule("CartPole-v1", 5000, architecture or Architecture(), parts)
+    directory.write_schedule(schedule)
+    return directory.path
+
+
+ALONE = ["evolution.method=none", "population.size=1", "replay.share=agent"]
+
+
+def replayed(folder, name, *segments, seed=1, **architecture):
+    directory = make_run(folder, name, seed=seed, options=ALONE)
+    return follow(directory, *segments, **architecture)
+
+
+def test_schedules_make_groups(tmp_path):
+    """Named by the hyperparameters that change otherwise."""
+    first, other, later = (0, {}), (1000, {"lr": 0.5, "tau": 0.5}), (4000, {"lr": 0.5, "tau": 0.5})
+    paths = [
+        replayed(tmp_path, "a", first, other, seed=1),
+        replayed(tmp_path, "b", first, other, seed=2),
+        replayed(tmp_path, "c", first, (1000, {"tau": 0.5}), (4000, {"lr": 0.5, "tau": 0.5})),
+        make_run(tmp_path, "d", options=ALONE).path,
+        replayed(tmp_path, "e", first, later, seed=7),
+    ]
+    assert labels(compared(paths[:2])) == {"CartPole-v1": ["a"]}
+    assert labels(compared(paths[:3])) == {
+        "CartPole-v1": [
+            "schedule.lr={0: 0.001, 1000: 0.5}",
+            "schedule.lr={0: 0.001, 4000: 0.5}",
+        ]
+    }
+    assert labels(compared(paths[2:4])) == {
+        "CartPole-v1": [
+            "schedule.lr={0: 0.001, 4000: 0.5} schedule.tau={0: 0.01, 1000: 0.5}",
+            "schedule.lr=none schedule.tau=none",
+        ]
+    }
+    groups = compared(paths).groups["CartPole-v1"]
+    assert [len(group.runs) for group in groups] == [2, 1, 1, 1]
+
+
+def test_a_schedule_without_changes_makes_no_group_but_gates_do(tmp_path):
+    gated = Architecture((64, 64), gated=(False, True))
+    paths = [
+        make_run(tmp_path, "a", seed=1, options=ALONE).path,
+        replayed(tmp_path, "b", (0, {}), seed=2),
+        replayed(tmp_path, "c", (0, {}), (1000, {}), seed=3),
+        replayed(tmp_path, "d", (0, {}), seed=4, architecture=gated),
+    ]
+    assert labels(compared(paths[:3])) == {"CartPole-v1": ["a"]}
+    assert labels(compared(paths)) == {
+        "CartPole-v1": ["schedule.gated=none", "schedule.gated=[false, true]"]
+    }
 
 
 def test_options_without_effect_make_no_groups(tmp_path):

@@ -466,9 +466,19 @@ UNUSED = [
     ("network.channels=[8,8]", [f"network.channels=[8, 8] {NO_IMAGES}"]),
     # no evolution
     ("population.size=1", ["evolution.method=evolution has no effect with one agent"]),
-    ("population.size=1 evolution.selection.size=3",
-     ["evolution.method=evolution has no effect with one agent"]),
+    ("population.size=1", ["evolution.method=evolution has no effect with one agent"]),
     ("population.size=1 evolution.method=none", []),
+    (f"population.size=1 {SELECTION}fraction=0.5 {MUTATION}noise=0.5 {EXPLORE}grow=2",
+     ["evolution.method=evolution has no effect with one agent",
+      f"{SELECTION}fraction=0.5 has no effect with one agent",
+      f"{MUTATION}noise=0.5 has no effect with one agent",
+      f"{EXPLORE}grow=2.0 has no effect with one agent"]),
+    ("population.size=1 evolution.spaces.lr.low=1e-5",
+     ["evolution.method=evolution has no effect with one agent",
+      "evolution.spaces has no effect with one agent and population.init: config"]),
+    ("population.size=1 evolution.spaces.lr.low=1e-5 population.init=sample",
+     ["evolution.method=evolution has no effect with one agent"]),
+    ("evolution.spaces={} evolution.method=random_search", []),
     ("evolution.method=none population.init=sample", []),
     (f"evolution.method=none {SELECTION}eval_loop=2 {MUTATION}architecture=0 {EXPLORE}grow=2",
      [f"{SELECTION}eval_loop=2 has no effect with evolution.method: none",
@@ -500,7 +510,29 @@ UNUSED = [
       f"{MUTATION}reset_dormant=False has no effect with parameters: 0"]),
     (f"{MUTATION}activations=[relu]",
      [f"{MUTATION}activations=['relu'] has no effect with activation: 0"]),
-    (f"{MUTATION}activations=[relu] {MUTATION}activation=0.1", []),
+    (f"{MUTATION}activations=[relu] {MUTATION}activation=0.1",
+     [f"{MUTATION}activation=0.1 has no effect with activations: ['relu'], which all agents have"]),
+    (f"{MUTATION}activations=[relu, relu] {MUTATION}activation=1 population.agents=[{{lr: 1e-3}}]",
+     [f"{MUTATION}activation=1.0 has no effect with activations: ['relu', 'relu'], which all agents"
+      " have"]),
+    (f"{MUTATION}activations=[relu, elu] {MUTATION}activation=1", []),
+    (f"{MUTATION}activations=[relu] {MUTATION}activation=1 network.activation=elu", []),
+    (f"{MUTATION}activations=[relu] {MUTATION}activation=1 population.agents.0.activation=elu", []),
+    (f"{MUTATION}new_layer=1 {MUTATION}units=[8] {MUTATION}min_units=8 {MUTATION}max_units=64"
+     f" {MUTATION}max_layers=4",
+     [f"{MUTATION}units=[8] has no effect with new_layer: 1",
+      f"{MUTATION}min_units=8 has no effect with new_layer: 1",
+      f"{MUTATION}max_units=64 has no effect with new_layer: 1"]),
+    (f"{MUTATION}new_layer=0 {MUTATION}max_layers=5 {MUTATION}min_layers=2 {MUTATION}max_units=64",
+     [f"{MUTATION}min_layers=2 has no effect with new_layer: 0",
+      f"{MUTATION}max_layers=5 has no effect with new_layer: 0"]),
+    (f"{MUTATION}new_layer=0.5 {MUTATION}max_layers=5 {MUTATION}max_units=64", []),
+    (f"{MUTATION}new_layer=1 {MUTATION}max_channels=5", [f"{MUTATION}max_channels=5 {NO_IMAGES}"]),
+    (f"{MUTATION}new_layer=1 {MUTATION}architecture=0",
+     [f"{MUTATION}new_layer=1.0 has no effect with architecture: 0"]),
+    (f"{MUTATION}noise_fraction=0 {MUTATION}noise=0.5",
+     [f"{MUTATION}noise=0.5 has no effect with noise_fraction: 0"]),
+    (f"{MUTATION}noise_fraction=0 {MUTATION}reset_dormant=false", []),
     # environments
     ("env.max_failures=0", []),
     ("env.max_failures=0 env.backend=envpool",
@@ -563,6 +595,12 @@ def test_options_without_effect(overrides: str, lines: list[str]) -> None:
 def test_options_of_images_have_an_effect_on_images() -> None:
     overrides = ["network.channels=[8,8]", f"{MUTATION}max_channels=5"]
     assert unused_options(parse_config({"env": {"id": "X"}}, overrides), images=True) == []
+
+
+def test_channels_have_no_effect_where_only_layers_are_added() -> None:
+    overrides = [f"{MUTATION}new_layer=1", f"{MUTATION}max_channels=5"]
+    found = unused_options(parse_config({"env": {"id": "X"}}, overrides), images=True)
+    assert found == [f"{MUTATION}max_channels=5 has no effect with new_layer: 1"]
 
 
 def test_what_yaml_cannot_hold_is_refused() -> None:

@@ -1,12 +1,14 @@
 """Who shares a matrix: small agents ride along, large ones get their own."""
 
 from collections import Counter
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import genome
 
+from evorl import grouping
 from evorl.genome import Architecture
 from evorl.grouping import CALL, Kind, kinds_of, multiply_adds
 from evorl.networks.layout import Problem, signature
@@ -100,6 +102,90 @@ def test_the_answer_fits_is_no_dearer_than_the_extremes_and_knows_no_order(found
     order = list(range(len(genomes)))
     random.shuffle(order)
     assert kinds_of(PROBLEM, [genomes[i] for i in order], compiled) == [kinds[i] for i in order]
+
+
+def the_slow_way(problem, genomes, compiled):
+    """By the definition: all agents listed, and all pairs weighed anew before every merge."""
+    own = [kinds_of(problem, [g], compiled)[0] for g in genomes]
+
+    def joined(part):
+        widest = part[0].signature._replace(width=max(k.signature.width for k in part))
+        return Kind(widest, max(k.depth for k in part), max(k.batch for k in part))
+
+    def weighed(part):
+        as_one = joined(part)
+        depths = [as_one.depth if compiled else kind.depth for kind in part]
+        work = sum(multiply_adds(problem, as_one.signature, depth) for depth in depths)
+        return CALL[compiled] + as_one.batch * work
+
+    def best_merge(parts):
+        costs = [weighed(part) for part in parts]
+        best, most = None, 0.0
+        for i, j in combinations(range(len(parts)), 2):
+            a, b = (parts[k][0].signature._replace(width=0) for k in (i, j))
+            if a == b and (saved := costs[i] + costs[j] - weighed(parts[i] + parts[j])) > most:
+                best, most = (parts[i], parts[j]), saved
+        return best
+
+    parts = [[kind] * own.count(kind) for kind in sorted(set(own))]
+    while best := best_merge(parts):
+        a, b = best
+        parts = [part for part in parts if part is not a and part is not b] + [a + b]
+    shared = {kind: joined(part) for part in parts for kind in part}
+    return [shared[kind] for kind in own]
+
+
+@st.composite
+def crowds(draw):
+    """A problem, and agents of it that differ in everything that counts, many of them alike."""
+    image = draw(st.sampled_from([None, (2, 9, 9)]))
+    widths = draw(st.lists(st.integers(1, 300), min_size=1, max_size=4))
+    batches = draw(st.lists(st.integers(1, 300), min_size=1, max_size=24))
+    found = draw(
+        st.lists(
+            st.tuples(
+                st.lists(st.sampled_from(widths), min_size=1, max_size=4),
+                st.sampled_from(["relu", "relu", "tanh"]),
+                st.sampled_from([3, 4, 9]),
+                st.sampled_from(batches),
+            ),
+            min_size=1,
+            max_size=24,
+        )
+    )
+    genomes = []
+    for i, (hidden, activation, channels, batch) in enumerate(found):
+        maps = {"channels": (channels,), "kernels": (3,), "strides": (2,)} if image else {}
+        architecture = Architecture(tuple(hidden), activation, **maps)
+        genomes.append(genome(i, architecture, batch_size=batch))
+    return Problem(0 if image else 8, 3, image), genomes
+
+
+@given(crowds(), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_the_answer_is_that_of_the_slow_way(crowd, compiled):
+    assert kinds_of(*crowd, compiled) == the_slow_way(*crowd, compiled)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_many_agents_get_the_answer_of_the_slow_way(compiled):
+    """Among them pairs that save alike: batches in equal steps."""
+    hidden = [(64, 64), (48,), (64, 32, 16)]
+    genomes = [agent(i, hidden[i % 7 % 3], 8 + 2 * (i % 40)) for i in range(50)]
+    assert kinds_of(PROBLEM, genomes, compiled) == the_slow_way(PROBLEM, genomes, compiled)
+
+
+def test_the_work_of_a_part_is_counted_once(monkeypatch):
+    """And not once for every agent and pair and merge, which takes seconds for 200 agents."""
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return multiply_adds(*arguments)
+
+    monkeypatch.setattr(grouping, "multiply_adds", counted)
+    kinds_of(PROBLEM, [agent(i, batch=16 + i) for i in range(60)], compiled=False)
+    assert len(calls) <= 2 * 60  # there are at most as many merges as agents
 
 
 def test_multiply_adds_of_known_networks():

@@ -18,7 +18,7 @@ from reference import (
 
 from evorl.algorithms.dqn import DQN
 from evorl.genome import Architecture
-from evorl.grouping import kinds_of
+from evorl.grouping import Kind, kinds_of
 from evorl.networks.layout import Problem, signature
 from evorl.population import Population, fold
 from evorl.replay.transitions import Samples
@@ -146,6 +146,44 @@ def test_together_equals_alone_after_300_updates(double, loss_kind, periodic, st
         assert state.steps == agent.updates
         for part, expected in agent.parts().items():
             for name, value in getattr(state, part).items():
+                difference = (value - expected[name]).abs().max()
+                assert difference < 1e-9, (i, part, name, difference)
+    assert_padding_zero(population)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_widths_in_one_matrix_learn_what_they_learn_alone(layer_norm, dueling, whole):
+    """Narrow agents that ride along with wide ones; `whole`: in the layout of compiled updates."""
+    shapes = [((5,), ()), ((40, 24), ()), ((48, 48, 48), (False, True, True)), ((33, 70), ())]
+    genomes = [
+        genome(i, Architecture(hidden, "gelu", layer_norm, dueling, gated), batch_size=4 + 3 * i)
+        for i, (hidden, gated) in enumerate(shapes)
+    ]
+    kind = Kind(signature(genomes[-1].architecture), 3, 16)
+    assert kind.signature.width > max(signature(g.architecture).width for g in genomes[:-1])
+    population = Population(
+        genomes, PROBLEM, DQN(), compiled=whole, kinds=[kind] * 4, dtype=torch.float64
+    )
+    if population.compiled:
+        population.compiled.failed = True  # its layout is what counts here
+    states = [population.state(i) for i in range(4)]
+    states[2].online["hidden1.gate"].fill_(0.3)
+    population.rebuild(genomes, states, [kind] * 4)
+    assert population.kinds == [kind]
+    options = {"double": True, "loss_kind": "huber", "periodic": False}
+    alone = [LoneAgent(PROBLEM, g, states[i], **options) for i, g in enumerate(genomes)]
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        plans = population.plans(np.full(4, 10))
+        samples = random_samples(plans, PROBLEM, random, dtype=torch.float64)
+        population.learn(samples, plans)
+        learn_alone(alone, samples, plans)
+    for i, agent in enumerate(alone):
+        assert agent.updates == population.state(i).steps == 50
+        for part, expected in agent.parts().items():
+            for name, value in getattr(population.state(i), part).items():
                 difference = (value - expected[name]).abs().max()
                 assert difference < 1e-9, (i, part, name, difference)
     assert_padding_zero(population)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 def compare(runs: tuple[Path, ...]) -> None:
     """Compare finished runs, grouped by configuration; seeds and names may differ within a group.
 
+    Runs that follow different schedules of --replay-schedule are different groups.
+
     The unit is the run, by the held-out mean score of its best agent. Intervals are 95 % bootstrap
     intervals over runs, and too narrow for fewer than about ten of them. P(X > Y) is how probably a
     run of X scores higher than one of Y: ties count half, environments are averaged.

@@ -9,7 +9,7 @@ from evorl.cli.text import show_estimate
 from evorl.config import RunConfig, load_config, parse_config
 from evorl.console import Console, show_warnings_on
 from evorl.errors import ConfigError, RunError
-from evorl.evolution.schedule import Schedule, along, read_schedule
+from evorl.evolution.schedule import Schedule, along, read_schedule, refuse_fixed
 from evorl.statistics import summarise_group
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ def train(
     """Train as the YAML file CONFIG says, and print the held-out score.
 
     With --replay-schedule one agent trains from scratch with the hyperparameters that another's
-    line of descent had, for as many steps, with a run directory for each seed: NAME-seed7, …
+    line of descent had, for as many steps, with a run directory for each seed: NAME-seed7, … What
+    the schedule fixes (hyperparameters, network, population, evolution, replay.share, the budget
+    but for budget.stop_at) cannot be set then, and counts for nothing in CONFIG.
 
     \b
     evorl train configs/dqn/cartpole.yaml
@@ -67,6 +69,7 @@ def train(
     if replay_schedule is None:
         run_and_tell(loaded, console, resume=resume)
     else:
+        refuse_fixed(overrides)
         _replay(loaded, read_schedule(replay_schedule), seeds or 1, console)
 
 

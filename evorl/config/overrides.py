@@ -1,7 +1,7 @@
 """Overrides of a configuration from the command line, such as `algorithm.lr=1e-4`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from copy import deepcopy
 from typing import Any, NoReturn, get_origin
 
@@ -30,14 +30,7 @@ def _plain(value: Any) -> Any:
 
 def apply_override(data: dict[str, Any], text: str, model: type[BaseModel]) -> Path:
     """Set one value in `data`, laid out like `model`; returns the path that was set."""
-    name, equals, value_text = text.partition("=")
-    path = tuple(part.strip() for part in name.split("."))
-    if not equals:
-        _refuse(text, "expected section.key=value, such as algorithm.lr=1e-4")
-    if not all(path):
-        _refuse(text, "has an empty key; expected section.key=value, such as algorithm.lr=1e-4")
-    value = parse_yaml(value_text, f"override {shorten(text)}")
-
+    path, value = _split(text)
     node: Any = data
     kind: Any = model
     for depth in range(1, len(path)):
@@ -51,6 +44,32 @@ def apply_override(data: dict[str, Any], text: str, model: type[BaseModel]) -> P
         node, kind = node[key], child
     _set(node, _key(node, kind, path, text), value)
     return path
+
+
+def refuse_override(text: str, fixed: Set[Path], why: str) -> None:
+    """ConfigError if it sets one of the `fixed` options, or something in one; `why` it may not."""
+    for path in _options(*_split(text)):
+        if any(path[:depth] in fixed for depth in range(1, len(path) + 1)):
+            _refuse(text, f"{'.'.join(path)}: {why}")
+
+
+def _split(text: str) -> tuple[Path, Any]:
+    name, equals, value_text = text.partition("=")
+    path = tuple(part.strip() for part in name.split("."))
+    if not equals:
+        _refuse(text, "expected section.key=value, such as algorithm.lr=1e-4")
+    if not all(path):
+        _refuse(text, "has an empty key; expected section.key=value, such as algorithm.lr=1e-4")
+    return path, parse_yaml(value_text, f"override {shorten(text)}")
+
+
+def _options(path: Path, value: Any) -> Iterator[Path]:
+    """The single options of a value that may be a whole section."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _options((*path, str(key)), item)
+    else:
+        yield path
 
 
 def _key(node: Any, kind: Any, path: Path, text: str) -> str | int:

@@ -44,10 +44,10 @@ def _network(config: RunConfig, images: bool) -> Iterator[str]:
 def _evolution(config: RunConfig) -> Iterator[str]:
     """Of a run in which no agent is ever replaced."""
     evolution = config.evolution
+    why = f"evolution.method: {evolution.method}"
     if evolution.method == "evolution":
         yield "evolution.method=evolution has no effect with one agent"
-        return
-    why = f"evolution.method: {evolution.method}"
+        why = "one agent"
     for name in ("selection", "mutation", "explore"):
         section = getattr(evolution, name)
         yield from _changed(f"evolution.{name}", section, why, *type(section).model_fields)
@@ -61,17 +61,30 @@ def _selection(config: RunConfig) -> Iterator[str]:
 
 def _mutation(config: RunConfig, images: bool) -> Iterator[str]:
     section, mutation = "evolution.mutation", config.evolution.mutation
+    layers, units = ("min_layers", "max_layers"), ("units", "min_units", "max_units")
     convolutions = ("channels", "min_channels", "max_channels")
     if not mutation.architecture:
-        layers = ("new_layer", "units", "min_layers", "max_layers", "min_units", "max_units")
-        yield from _changed(section, mutation, "architecture: 0", *layers, *convolutions)
-    elif not images:
-        yield from _changed(section, mutation, "observations that are no images", *convolutions)
+        names = ("new_layer", *layers, *units, *convolutions)
+        yield from _changed(section, mutation, "architecture: 0", *names)
+    else:
+        if not images:
+            why = "observations that are no images"
+            yield from _changed(section, mutation, why, *convolutions)
+        if mutation.new_layer == 0:
+            yield from _changed(section, mutation, "new_layer: 0", *layers)
+        elif mutation.new_layer == 1:
+            names = (*units, *convolutions) if images else units
+            yield from _changed(section, mutation, "new_layer: 1", *names)
     if not mutation.parameters:
         names = ("noise_fraction", "noise", "reset_dormant")
         yield from _changed(section, mutation, "parameters: 0", *names)
+    elif not mutation.noise_fraction:
+        yield from _changed(section, mutation, "noise_fraction: 0", "noise")
     if not mutation.activation:
         yield from _changed(section, mutation, "activation: 0", "activations")
+    elif _no_other_activation(config):
+        why = f"activations: {mutation.activations}, which all agents have"
+        yield from _changed(section, mutation, why, "activation")
 
 
 def _explore(config: RunConfig) -> Iterator[str]:
@@ -96,8 +109,10 @@ def _spaces(config: RunConfig) -> Iterator[str]:
     if evolution.spaces != default_spaces() and not (config.drawn or config.mutated):
         if evolution.method == "none":
             yield "evolution.spaces has no effect with method: none and population.init: config"
-        elif config.evolves and evolution.spaces.evolving:
-            yield "evolution.spaces has no effect with mutation.hyperparameters: 0"
+        elif evolution.spaces.evolving:
+            alone = "one agent and population.init: config"
+            why = "mutation.hyperparameters: 0" if config.evolves else alone
+            yield f"evolution.spaces has no effect with {why}"
 
 
 def _starts(config: RunConfig) -> Iterator[str]:
@@ -123,6 +138,13 @@ def _start_values(config: RunConfig, name: str) -> Iterator[tuple[str, float]]:
     for index, value in enumerate(own):
         if value is not None:
             yield f"population.agents.{index}.{name}", value
+
+
+def _no_other_activation(config: RunConfig) -> bool:
+    """Whether all agents start with the only activation that a mutation may choose."""
+    chosen = set(config.evolution.mutation.activations)
+    agents = range(config.population.size)
+    return len(chosen) == 1 and all(config.agent_network(i).activation in chosen for i in agents)
 
 
 def _ignored(config: RunConfig) -> str:

@@ -8,7 +8,7 @@ Legend: a segment is what held from its step until that of the next.
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from evorl.config import Hyperparameters, RunConfig, parse_config, ranges
+from evorl.config.overrides import refuse_override
 from evorl.config.ranges import refuse
 from evorl.config.section import Section
 from evorl.config.wording import REFUSED, describe, explain
@@ -24,6 +25,19 @@ from evorl.config.yaml_text import dump_yaml, one_line, read_yaml
 from evorl.errors import ConfigError
 from evorl.evolution.lineage import Ancestor
 from evorl.genome import Architecture
+
+# The options that `along` takes from the schedule. Its steps are steps of training.
+FIXED = frozenset(
+    {
+        ("population",),
+        ("evolution",),
+        ("replay", "share"),
+        ("budget", "env_steps"),
+        ("budget", "counts"),
+        *(("algorithm", name) for name in Hyperparameters.model_fields),
+        *(("network", field.name) for field in fields(Architecture) if field.name != "gated"),
+    }
+)
 
 
 class Segment(NamedTuple):
@@ -84,10 +98,17 @@ def schedule_of(env: str, ancestry: Sequence[Ancestor], steps: int) -> Schedule:
     return Schedule(env, steps, ancestry[-1].genome.architecture, tuple(segments))
 
 
+def refuse_fixed(overrides: Sequence[str]) -> None:
+    """ConfigError that names the first option which is given, but fixed by any schedule."""
+    for text in overrides:
+        refuse_override(text, FIXED, "is fixed by the schedule that is replayed; leave it out")
+
+
 def along(config: RunConfig, schedule: Schedule) -> RunConfig:
     """The configuration of one agent that trains by the schedule, without selection.
 
-    Gated layers, which no configuration can say, are left to the schedule's own architecture.
+    What it takes from the schedule is FIXED; the run may still end early, at budget.stop_at. Gated
+    layers, which no configuration can say, are left to the schedule's own architecture.
     """
     if config.env.id != schedule.env:
         raise ConfigError(
@@ -101,7 +122,7 @@ def along(config: RunConfig, schedule: Schedule) -> RunConfig:
     data["population"] = {"size": 1}
     data["evolution"] = {"method": "none"}
     data["replay"]["share"] = "agent"  # it has nobody to share with
-    data["budget"] = {"env_steps": schedule.steps}
+    data["budget"] |= {"env_steps": schedule.steps, "counts": "training"}
     largest = int(max(part.hyperparameters["batch_size"] for part in schedule.segments))
     if largest > config.replay.capacity:
         raise ConfigError(
@@ -189,10 +210,9 @@ class _ScheduleFile(Section):
 
 def _typed(values: Mapping[str, float]) -> dict[str, float]:
     """In the usual order, and whole numbers as such: JSON may have made floats of them."""
-    fields = Hyperparameters.model_fields
     return {
-        name: values[name] if f.annotation is float else int(values[name])
-        for name, f in fields.items()
+        name: values[name] if field.annotation is float else int(values[name])
+        for name, field in Hyperparameters.model_fields.items()
     }
 
 

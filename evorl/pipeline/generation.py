@@ -1,11 +1,13 @@
 """The turn of a generation: when it ends, what ends with it, and who may not go on."""
 
+from pathlib import Path
+
 import numpy as np
 
 from evorl.errors import RunError
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context
-from evorl.run_directory import RunDirectory
+from evorl.run_directory import BEST, CHECKPOINTS, RunDirectory
 
 
 def generation_ends(context: Context) -> bool:
@@ -26,7 +28,7 @@ class NextGeneration:
 
 
 class RefuseAllDead:
-    """Ends a run that nobody survives."""
+    """Ends a run that nobody survives; if they died at its very end, it may not go on."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self.directory = directory
@@ -35,7 +37,7 @@ class RefuseAllDead:
         """After the evaluation of all ranks."""
         if np.isfinite(context.fitness).any() or context.finished:
             return
-        best, last = self.directory.path / "best", self.directory.last_checkpoint()
+        best, last = self.directory.path / BEST, self._last_good(context.generation)
         left = f"{best} has the best agent there was" if best.exists() else "none was kept"
         left += f", {last} is the last good checkpoint" if last else ""
         raise RunError(
@@ -43,3 +45,9 @@ class RefuseAllDead:
             " their loss, weights or returns are not finite; try a smaller algorithm.lr"
             f" ({left})"
         )
+
+    def _last_good(self, generation: int) -> Path | None:
+        """The newest checkpoint from before this generation: if it was the last, it has its own."""
+        found = (self.directory.path / CHECKPOINTS).glob("generation-" + "[0-9]" * 6)
+        last = f"generation-{generation:06}"
+        return max((path for path in found if path.name <= last), default=None)

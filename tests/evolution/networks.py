@@ -1,6 +1,7 @@
 """Random networks with a past, and what they compute."""
 
 import copy
+import math
 
 import numpy as np
 import torch
@@ -102,16 +103,20 @@ def copied(state):
 
 def learn(population, random, updates):
     """So many updates of every agent on random data; the samples used."""
-    plans = population.plans(np.full(population.size, updates))
-    samples = random_samples(plans, population.problem, random, dtype=population.dtype)
+    plans, problem = population.plans(np.full(population.size, updates)), population.problem
+    shape = problem.image or (problem.inputs,)
+    flat = Problem(math.prod(shape), problem.actions)
+    samples = random_samples(plans, flat, random, dtype=population.dtype)
+    obs, next_obs = (part.unflatten(1, shape) for part in (samples.obs, samples.next_obs))
+    samples = samples._replace(obs=obs, next_obs=next_obs)
     population.learn(samples, plans)
     return samples, plans
 
 
-def trained(architectures, updates, *, dtype=torch.float32, seed=0, **changed):
+def trained(architectures, updates, problem=VECTOR, *, dtype=torch.float32, seed=0, **changed):
     """A population of these after some updates."""
     genomes = [genome(i, a, **changed) for i, a in enumerate(architectures)]
-    population = Population(genomes, VECTOR, DQN(), dtype=dtype)
+    population = Population(genomes, problem, DQN(), dtype=dtype)
     random = np.random.default_rng(seed)
     while updates > 0:
         learn(population, random, min(updates, 100))

@@ -7,7 +7,15 @@ from synthetic import FAMILY, HYPERPARAMETERS, STEPS, child, evaluated, family_l
 from evorl.config import EvolutionConfig, parse_config
 from evorl.errors import ConfigError
 from evorl.evolution.lineage import birth
-from evorl.evolution.schedule import Schedule, Segment, along, read_schedule, schedule_of
+from evorl.evolution.schedule import (
+    FIXED,
+    Schedule,
+    Segment,
+    along,
+    read_schedule,
+    refuse_fixed,
+    schedule_of,
+)
 from evorl.genome import Architecture
 from evorl.run_directory import RunDirectory
 
@@ -190,7 +198,7 @@ def test_along():
     assert found.population.init == "config"
     assert found.evolution == EvolutionConfig(method="none")
     assert found.replay.share == "agent"
-    assert found.budget.model_dump() == {"env_steps": 5000, "counts": "training", "stop_at": None}
+    assert found.budget.model_dump() == {"env_steps": 5000, "counts": "training", "stop_at": 400.0}
     assert found.agent_hyperparameters(0).model_dump() == schedule.at(0)
     network = found.agent_network(0)
     assert (network.hidden, network.activation) == ([64, 96], "tanh")
@@ -219,3 +227,59 @@ def test_along_with_a_replay_that_is_too_small():
     with pytest.raises(ConfigError, match=r"replay.capacity: .* largest batch size, 1024"):
         along(small, schedule)
     assert along(small, some()).replay.capacity == 600
+
+
+def leaves(values, path=()):
+    """Every option by its path."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def test_along_takes_what_is_fixed_and_nothing_else():
+    """Every option that the schedule could change is another one in it."""
+    changes = {
+        "lr": 0.1, "gamma": 0.5, "tau": 0.5, "batch_size": 3, "learn_step": 9, "max_grad_norm": 3.0,
+        "target_period": 5, "epsilon_start": 0.5, "epsilon_end": 0.4, "epsilon_steps": 8,
+    }  # fmt: skip
+    network = {"channels": [5], "kernels": [5], "strides": [3]}
+    architecture = Architecture((32,), "tanh", True, True, (), (8, 16), (3, 2), (2, 1))
+    schedule = some(architecture, [(0, changes)])
+    before = dict(leaves(config(network=network).model_dump()))
+    after = dict(leaves(along(config(network=network), schedule).model_dump()))
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    assert {path[:1] if path[:1] in FIXED else path for path in changed} == FIXED
+
+
+REFUSED = {
+    "population.size=4": "population.size",
+    "population.agents.0.lr=1e-3": "population.agents.0.lr",
+    "population={init: sample}": "population.init",
+    "evolution={}": "evolution",
+    "evolution.selection.fraction=0.5": "evolution.selection.fraction",
+    "evolution.spaces.lr=": "evolution.spaces.lr",
+    "algorithm.lr=1e-3": "algorithm.lr",
+    " algorithm . tau =0.5": "algorithm.tau",
+    "algorithm={n_step: 2, gamma: 0.9}": "algorithm.gamma",
+    "network.hidden=[8]": "network.hidden",
+    "network={activation: elu}": "network.activation",
+    "replay.share=rank": "replay.share",
+    "budget.env_steps=5": "budget.env_steps",
+    "budget.counts=all": "budget.counts",
+    "budget={stop_at: 3, env_steps: 9}": "budget.env_steps",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_a_schedule_fixes_is_refused_by_name(text):
+    with pytest.raises(ConfigError) as caught:
+        refuse_fixed(["seed=3", text])
+    says = f"override {text}: {REFUSED[text]}: is fixed by the schedule that is replayed;"
+    assert str(caught.value) == f"{says} leave it out"
+
+
+def test_what_a_schedule_leaves_is_not_refused():
+    options = "seed=3 name=a algorithm.n_step=2 budget.stop_at=3 run.folder=x env.num_envs=3"
+    refuse_fixed([*options.split(), "algorithm={double: false}", "network.channels_last=true"])

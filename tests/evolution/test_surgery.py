@@ -38,6 +38,7 @@ from evorl.evolution.surgery import (
 )
 from evorl.evolution.wires import all_wires, channel_wires, dormant_units, hidden_wires
 from evorl.genome import ACTIVATIONS, Architecture
+from evorl.networks.export import to_module
 from evorl.population import Population
 
 torch.set_num_threads(1)
@@ -107,19 +108,20 @@ def test_new_channels_keep_the_function_under_layer_norm(activation):
             assert_same_function(IMAGE, architecture, state, changed, obs)
 
 
-@pytest.mark.parametrize("updates", [0, 300])
-def test_new_units_change_little_under_layer_norm(updates):
-    """Measured: 0.012 newborn and 0.016 trained, on average; as mere copies, 0.03 and 0.04."""
-    shapes = [((64,), ()), ((64, 64), ()), ((32,) * 3, (False, True, False)), ((128, 64), ())]
+@pytest.mark.parametrize("updates", [0, 150])
+@pytest.mark.parametrize("dueling", [False, True])
+def test_new_units_change_little_under_layer_norm(updates, dueling):
+    """Measured: 0.014 newborn and 0.017 trained, on average, and 0.025 for the worst activation."""
+    shapes = [((64,), ()), ((64, 48), ()), ((32,) * 3, (False, True, False))]
     architectures = [
-        Architecture(hidden, activation, True, gated=gated)
-        for activation in ("relu", "tanh", "gelu")
+        Architecture(hidden, activation, True, dueling, gated)
+        for activation in ACTIVATIONS
         for hidden, gated in shapes
     ]
     population = trained(architectures, updates, batch_size=32)
     random = np.random.default_rng(3)
     obs = random_obs(random, count=256)
-    found = []
+    found = {activation: [] for activation in ACTIVATIONS}
     for i, architecture in enumerate(architectures):
         state = population.state(i)
         before = module_values(VECTOR, architecture, state.online, obs)
@@ -128,9 +130,13 @@ def test_new_units_change_little_under_layer_norm(updates):
             for _ in range(2):
                 changed = add_units(architecture, state, wires, count, random)
                 after = module_values(VECTOR, changed.architecture, changed.state.online, obs)
-                found.append(float((after - before).abs().mean() / before.abs().mean()))
-    assert np.mean(found) < 0.03
-    assert np.quantile(found, 0.95) < 0.1
+                difference = (after - before).abs().mean() / before.abs().mean()
+                found[architecture.activation].append(float(difference))
+    everything = list(itertools.chain.from_iterable(found.values()))
+    assert np.mean(everything) < 0.03
+    assert np.quantile(everything, 0.95) < 0.1
+    for activation, own in found.items():
+        assert np.mean(own) < 0.05, activation
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -311,18 +317,23 @@ def test_a_new_layer_reads_its_inputs_from_zero_mean_weights():
 
 
 @functools.cache
-def experienced():
+def experienced(problem=VECTOR):
     """Agents of every activation, with and without LayerNorm and dueling, that learned for long."""
+    updates, batch_size = (20, 16) if problem is IMAGE else (300, 128)
+    shape = {"hidden": (32, 24, 24), "gated": (False, False, True)}
     kinds = itertools.product(ACTIVATIONS, (False, True), (False, True))
+    if problem is IMAGE:  # which are slow: six of them
+        shape = {"hidden": (8,), "channels": (4, 6), "kernels": (3, 2), "strides": (1, 2)}
+        kinds = zip((*ACTIVATIONS, "relu"), (0, 0, 1, 1, 0, 1), (0, 1, 0, 1, 0, 1), strict=True)
     architectures = [
-        Architecture((32, 24, 24), activation, norm, dueling, gated=(False, False, True))
+        Architecture(activation=activation, layer_norm=bool(norm), dueling=bool(dueling), **shape)
         for activation, norm, dueling in kinds
     ]
-    population = trained(architectures, 300, batch_size=128, lr=LR)
+    population = trained(architectures, updates, problem, batch_size=batch_size, lr=LR)
     states = []
     for i in range(len(architectures)):
         state = population.state(i)
-        v = {name: value / (1 - 0.999**300) for name, value in state.v.items()}
+        v = {name: value / (1 - 0.999**updates) for name, value in state.v.items()}
         states.append(state._replace(v=v, steps=10_000))  # nothing left of the bias correction
     return architectures, states
 
@@ -330,17 +341,21 @@ def experienced():
 def grown_agents(what):
     random = np.random.default_rng(8)
     changed = []
-    for i, (architecture, state) in enumerate(zip(*experienced(), strict=True)):
+    problem = IMAGE if what == "channels" else VECTOR
+    for i, (architecture, state) in enumerate(zip(*experienced(problem), strict=True)):
         k = i % architecture.depth
         if what == "layer":
             changed.append(add_layer(architecture, state, k, random))
+        elif what == "channels":
+            wires = channel_wires(IMAGE, architecture, i % 2)
+            changed.append(add_units(architecture, state, wires, 3, random))
         else:
             wires = hidden_wires(architecture, k)
             changed.append(add_units(architecture, state, wires, 16, random))
     return changed
 
 
-def rebuilt(changed, forget=False, dtype=torch.float32, **options):
+def rebuilt(changed, forget=False, problem=VECTOR, dtype=torch.float32, **options):
     """A population of these; with `forget`, new weights have plain zero moments."""
     states = [state for _, state in changed]
     if forget:
@@ -349,10 +364,10 @@ def rebuilt(changed, forget=False, dtype=torch.float32, **options):
             for state in states
         ]
     genomes = [
-        genome(i, architecture, batch_size=128, lr=LR)
+        genome(i, architecture, batch_size=128 if problem is VECTOR else 32, lr=LR)
         for i, (architecture, _) in enumerate(changed)
     ]
-    population = Population(genomes, VECTOR, DQN(), dtype=dtype, **options)
+    population = Population(genomes, problem, DQN(), dtype=dtype, **options)
     population.rebuild(genomes, states)
     population.check(states)
     return population
@@ -370,18 +385,31 @@ def moves(before, after, new):
 
 def can_learn(architecture, parameters, obs):
     """Which weights have any gradient on these observations, by segment."""
+    upstream = torch.from_numpy(np.random.default_rng(0).normal(size=(len(obs), 3))).float()
+    if architecture.channels:  # those segments in which new channels have weights
+        network = to_module(IMAGE, architecture, parameters)
+        (network(obs) * upstream).sum().backward()
+        first, second, hidden = network.body[0], network.body[2], network.body[5][0]
+        found = {"hidden0.weight": hidden.weight.grad.T != 0}
+        for k, conv in enumerate((first, second)):
+            found[f"conv{k}.weight"] = conv.weight.grad != 0
+            found[f"conv{k}.bias"] = conv.bias.grad != 0
+        return found
     network = LoneNetwork(VECTOR, architecture, torch.float32)
     network.load(parameters)
-    upstream = torch.from_numpy(np.random.default_rng(0).normal(size=(len(obs), 3))).float()
     (network(obs) * upstream).sum().backward()
     return network.read(lambda p: p.grad != 0)
 
 
-@pytest.mark.parametrize("what", ["units", "layer"])
+@pytest.mark.parametrize("what", ["units", "layer", "channels"])
 def test_new_weights_learn_at_once_and_never_jump(what):
+    """All of them, but those of ReLU units that are silent on a whole batch: they have no gradient.
+
+    A ReLU weight must move if it has a gradient at the second update.
+    """
     changed = grown_agents(what)
     new = new_weights(changed)
-    population = rebuilt(changed)
+    population = rebuilt(changed, problem=IMAGE if what == "channels" else VECTOR)
     start = [population.state(i).online for i in range(population.size)]
     random = np.random.default_rng(9)
     learn(population, random, 1)
@@ -395,10 +423,11 @@ def test_new_weights_learn_at_once_and_never_jump(what):
         free = can_learn(architecture, middle[i], seen[i])
         for name, fresh in new[i].items():
             moved = (after[name] != start[i][name]) & fresh
-            assert moved[fresh & free[name]].all(), (i, name)
-            if architecture.activation != "relu":  # under ReLU, a silent unit has no gradient
+            if fresh.any():
+                assert moved[fresh & free[name]].all(), (i, name)
+            if architecture.activation != "relu":
                 assert moved[fresh].all(), (i, name)
-    for _ in range(30):  # and later, as the gradients of new weights grow
+    for _ in range(5 if what == "channels" else 30):  # and later, as gradients of new weights grow
         before = [population.state(i).online for i in range(population.size)]
         learn(population, random, 1)
         for i in range(population.size):
