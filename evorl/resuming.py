@@ -52,7 +52,7 @@ def _flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
 def find_started(config: RunConfig) -> RunDirectory | None:
     """The directory of the run that this configuration has started before; None if it has not."""
     path = Path(config.run.folder) / config.name
-    if not path.exists():
+    if not path.exists() or RunDirectory(path).has_not_begun():
         return None
     directory = RunDirectory.open(path)
     refuse_changes(directory, directory.config(), config)
