@@ -66,8 +66,8 @@ class Meeting:
                 missing.update(left)
 
         caller = threading.Thread(target=call_the_roll, daemon=True)
-        caller.start()
         try:
+            caller.start()
             caller.join(PATIENCE)
         finally:
             given_up.set()
