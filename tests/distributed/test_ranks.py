@@ -102,7 +102,7 @@ STUCK = {
 
 
 def test_a_rank_that_is_stuck_is_named_wherever_the_other_waits(tmp_path):
-    done = launch(tmp_path, "stopped", *ONE_PORT)
+    done = launch(tmp_path, "stopped", *ONE_PORT, limit=240)
     for way, what in STUCK.items():
         line = done.said(way)[0]
         assert line.startswith(f"RunError: {what} ("), line

@@ -236,10 +236,12 @@ def case_stopped(folder):
         "average": lambda world: world.average_(torch.zeros(3)),
         "meet": lambda world: world.meet("the end"),
     }
-    worlds = {name: World.start(2, data=2, timeout=2) for name in ways}
     say(folder, "process", os.getpid())
-    worlds["meet"].meet("start")
-    if worlds["meet"].main:
+    patient = World.start(2, timeout=60)
+    patient.meet("start")
+    worlds = {name: World.start(2, data=2, timeout=2) for name in ways}
+    patient.meet("all are made")
+    if patient.main:
         stopped = int((folder / "process.1").read_text())
         try:
             while psutil.Process(stopped).status() != psutil.STATUS_STOPPED:
