@@ -24,6 +24,7 @@ from torch import Tensor
 
 from evorl.config.yaml_text import one_line
 from evorl.errors import CheckpointError
+from evorl.writing import sync
 
 FORMAT = 1
 MANIFEST, SUFFIX, NEW, OLD = "manifest.json", ".safetensors", ".new", ".old"
@@ -97,7 +98,7 @@ class Checkpoints:
         draft = Draft(self.folder / f"{PLACE.format(generation)}{NEW}", self)
         with draft.writing():
             self.folder.mkdir(parents=True, exist_ok=True)
-            _sync(self.folder.parent)
+            sync(self.folder.parent)
             draft.abandon()
             draft.path.mkdir()
         return draft
@@ -193,7 +194,7 @@ class Draft:
                 raise ValueError(f"{stem!r} is not a plain name of letters, digits, - and _")
             path = self.path / f"{stem}{SUFFIX}"
             path.write_bytes(data)
-            _sync(path)
+            sync(path)
             with safe_open(path, "pt"):  # reads the header: better refused now than when resuming
                 return Written(stem, len(data), hashlib.sha256(data).hexdigest())
 
@@ -211,15 +212,15 @@ class Draft:
             text = _text(json.loads(json.dumps(facts, sort_keys=True)))  # keys as text, then sorted
             _MANIFEST.validate_json(text, strict=True)  # it reads less than json writes
             (self.path / MANIFEST).write_bytes(text)
-            _sync(self.path / MANIFEST)
-            _sync(self.path)
+            sync(self.path / MANIFEST)
+            sync(self.path)
             aside = self.final
             while os.path.lexists(aside):
                 aside = aside.with_name(aside.name + OLD)
             if aside != self.final:  # nothing good goes before the new one is in place
                 self.final.rename(aside)
             self.path.rename(self.final)
-            _sync(self.final.parent)
+            sync(self.final.parent)
         owner.prune(generation)
         return self.final
 
@@ -279,15 +280,6 @@ def _read(path: Path, file: Written | None = None) -> bytes:
     if file and hashlib.sha256(data).hexdigest() != file.sha256:
         raise _refusal(path, "is not what was written: its checksum is another")
     return data
-
-
-def _sync(path: Path) -> None:
-    """See that a file, or a folder's list of files, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _refusal(path: Path, what: str, error: Exception | None = None) -> CheckpointError:

@@ -66,7 +66,9 @@ def find_started(config: RunConfig) -> RunDirectory | None:
 def find_directory(config: RunConfig) -> RunDirectory | None:
     """The directory of the run of this name; None if there is none."""
     path = Path(config.run.folder) / config.name
-    return RunDirectory.open(path) if path.exists() else None
+    if not path.exists() or RunDirectory(path).has_not_begun():
+        return None
+    return RunDirectory.open(path)
 
 
 def with_known_choices(config: RunConfig) -> RunConfig:

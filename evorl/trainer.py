@@ -172,19 +172,19 @@ def _open_directory(
     """The run's folder, made and locked by the main rank, and whether it was there already."""
     told = directory = None
     if world.main:
+        if_exists = config.run.if_exists
         if resume == "auto":
-            resume = find_started(config)
-        directory = resume or RunDirectory.create(
-            config.run.folder, config.name, config.run.if_exists
-        )
+            resume, if_exists = find_started(config), "error"  # to be found again by its name
+        directory = resume or RunDirectory.create(config.run.folder, config.name, if_exists)
         stack.enter_context(directory.locked())  # before anything in it changes
-        directory.write_config(dump_config(config))
         if resume is None:
+            if schedule is not None:
+                directory.write_schedule(schedule)
             directory.append_lineage(
                 [birth(g, i, None) for i, g in enumerate(rank.everybody.genomes)]
             )
-            if schedule is not None:
-                directory.write_schedule(schedule)
+            directory.sync()
+        directory.write_config(dump_config(config))  # last: now the run has begun
         told = json.dumps([str(directory.path.absolute()), resume is not None]).encode()
     path, resumed = json.loads(world.broadcast(told))
     return directory or RunDirectory(Path(path)), resumed

@@ -16,8 +16,8 @@ PACKAGE = Path(__file__).parent.parent / "evorl"
 # From the bottom to the top: a module imports from lower rows, or from its own package.
 ROWS = [
     ("", "errors", "seeding"),  # "" is evorl/__init__.py: the version
-    ("config", "genome", "memory", "statistics"),
-    ("networks", "replay", "envs", "distributed", "exploration"),
+    ("config", "genome", "memory", "statistics", "writing"),
+    ("networks", "replay", "envs", "distributed", "exploration", "growing_file", "lock"),
     ("grouping",),
     ("algorithms",),
     ("optimizer",),

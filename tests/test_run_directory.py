@@ -42,6 +42,7 @@ def contents(folder):
 def test_an_existing_directory_is_refused(tmp_path):
     first = RunDirectory.create(tmp_path / "runs", "a")
     assert first.path == tmp_path / "runs" / "a"
+    first.write_config("seed: 1\n")
     with pytest.raises(RunError, match="exists already: choose another name"):
         RunDirectory.create(tmp_path / "runs", "a")
 

@@ -234,7 +234,9 @@ class MeshConfig(Section):
         default=600.0,
         gt=0,
         le=86400,
-        description="Seconds before a rank that does not come is lost.",
+        description="Seconds before a rank that does not come is lost. Must be longer than what the"
+        " main rank does alone while the others wait, above all the confirmation and scoring of the"
+        " best agent.",
     )
 
 

@@ -1,7 +1,7 @@
 """Ranks that cannot be reached, told in one line."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from evorl.errors import RunError
@@ -12,12 +12,25 @@ PLACE = re.compile(r"^(Gloo \w+ failed with )?\[\S+:\d+\] ")  # a file of gloo's
 
 
 @contextmanager
-def telling(what: str, advice: str = ADVICE) -> Iterator[None]:
-    """Makes a RunError of what torch.distributed raises: RuntimeErrors, often of many lines."""
+def telling(
+    what: str, advice: str = ADVICE, silent: Callable[[], list[int]] = list
+) -> Iterator[None]:
+    """Makes a RunError of what torch.distributed raises: RuntimeErrors, often of many lines.
+
+    `silent` is asked then which ranks don't answer: they are named.
+    """
     try:
         yield
     except RuntimeError as error:
-        raise RunError(f"{what} ({_reason(error)}); {advice}") from error
+        missing = silent()
+        verb = "does" if len(missing) == 1 else "do"
+        whose = f"{ranks(missing)} {verb} not answer; " if missing else ""
+        raise RunError(f"{what} ({_reason(error)}); {whose}{advice}") from error
+
+
+def ranks(numbers: Sequence[int]) -> str:
+    """Such as: ranks 1, 3."""
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def _reason(error: RuntimeError) -> str:

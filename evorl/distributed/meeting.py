@@ -1,4 +1,4 @@
-"""A barrier that knows who is missing.
+"""A barrier that knows who is missing, and a roll call after a collective has failed.
 
 The ranks meet in the launcher's key-value store: it outlives a rank, every rank can look up who
 came, and one that waits there can still be interrupted, unlike in a collective.
@@ -9,18 +9,19 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from evorl.distributed.launch import restarts
-from evorl.distributed.lost import ADVICE, telling
+from evorl.distributed.lost import ADVICE, ranks, telling
 from evorl.errors import RunError
 
 LONGEST_PAUSE = 0.05  # seconds between two looks
 GRACE = 5.0  # seconds after the time-out in which an ordinary error should have come
+PATIENCE = 4.5  # seconds in which ranks that live say so after a collective has failed
 ALL_CAME = b"all came"
 
 _numbers = itertools.count()  # meetings of one process share the store
@@ -48,6 +49,31 @@ class Meeting:
                 f"{where}: {verdict.decode()} did not come within {self._timeout:g} s; {ADVICE}"
             )
 
+    def silent(self, others: Iterable[int]) -> list[int]:
+        """Say that a collective has failed here, and look which of the others don't say so.
+
+        Nobody, if the store is gone too. It is asked by a thread: it may never reply, and a signal
+        still ends the wait at once.
+        """
+        missing, given_up = set[int](), threading.Event()
+
+        def call_the_roll() -> None:
+            with suppress(RuntimeError):
+                self._store.set(f"lost/{self._rank}", "here")
+                left = set(others) - {self._rank}
+                while left and not given_up.wait(LONGEST_PAUSE):
+                    left = {rank for rank in left if not self._store.check([f"lost/{rank}"])}
+                missing.update(left)
+
+        caller = threading.Thread(target=call_the_roll, daemon=True)
+        try:
+            caller.start()
+            caller.join(PATIENCE)
+        finally:
+            given_up.set()
+        caller.join(10 * LONGEST_PAUSE)
+        return sorted(missing)
+
     def _wait(self, keys: list[str]) -> bytes:
         self._store.set(keys[self._rank], "here")
         deadline = time.monotonic() + self._timeout
@@ -57,7 +83,7 @@ class Meeting:
             pause = min(2 * pause, LONGEST_PAUSE)
         missing = [] if came else [i for i, key in enumerate(keys) if not self._store.check([key])]
         # The first to decide decides for all: nobody goes on where another has given up.
-        verdict = _ranks(missing) if missing else ALL_CAME.decode()
+        verdict = ranks(missing) if missing else ALL_CAME.decode()
         decided: bytes = self._store.compare_set(self._key("verdict"), "", verdict)
         return decided
 
@@ -97,7 +123,3 @@ def _at_most(seconds: float, lost: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _ranks(numbers: list[int]) -> str:
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

@@ -9,6 +9,8 @@ Every method but send and receive is for all ranks together: one entered by some
 for the others until the time-out. With one rank each is trivial, and torch.distributed unused.
 """
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -113,13 +115,13 @@ class World:
     def send(self, payload: bytes, to: int) -> None:
         """Give another rank a payload; returns when it receives."""
         self._check_other(to)
-        with telling(f"send: rank {self.rank} lost rank {to}"):
+        with self._telling(f"send: rank {self.rank} lost rank {to}", [to]):
             payloads.send(payload, to, self._control)
 
     def receive(self, source: int) -> bytes:
         """The next payload that a rank sends to this one."""
         self._check_other(source)
-        with telling(f"receive: rank {self.rank} lost rank {source}"):
+        with self._telling(f"receive: rank {self.rank} lost rank {source}", [source]):
             return payloads.receive(source, self._control)
 
     @torch.no_grad()
@@ -144,7 +146,7 @@ class World:
         if self.size == 1:
             return flag
         said = torch.tensor([int(flag)])
-        with telling(f"agree: rank {self.rank} lost another one"):
+        with self._telling(f"agree: rank {self.rank} lost another one", range(self.size)):
             dist.all_reduce(said, dist.ReduceOp.MAX, group=self._control)
         return bool(said)
 
@@ -162,13 +164,20 @@ class World:
     def _broadcast(self, payload: bytes | None, source: int) -> bytes:
         if self.size == 1 and payload is not None:
             return payload
-        with telling(f"broadcast from rank {source}: rank {self.rank} lost another one"):
+        lost = f"broadcast from rank {source}: rank {self.rank} lost another one"
+        with self._telling(lost, range(self.size)):
             return payloads.broadcast(payload, source, self._control)
 
     def _reduce_(self, tensor: Tensor, how: Any) -> None:
         if self.data > 1:
-            with telling(f"all-reduce: rank {self.rank} lost one with the same agents"):
+            lost = f"all-reduce: rank {self.rank} lost one with the same agents"
+            first = self.rank - self.data_rank
+            with self._telling(lost, range(first, first + self.data)):
                 dist.all_reduce(tensor, how, group=self.device_mesh.get_group("data"))
+
+    def _telling(self, lost: str, others: Iterable[int]) -> AbstractContextManager[None]:
+        """An error of torch's becomes one that names those of the others that don't answer."""
+        return telling(lost, silent=lambda: self._meeting.silent(others))
 
     def _check_other(self, rank: int) -> None:
         if rank == self.rank or not 0 <= rank < self.size:

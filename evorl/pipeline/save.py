@@ -14,7 +14,7 @@ from torch import Tensor
 from evorl.checkpoint import Checkpoint, Checkpoints, Draft, Written, serialise
 from evorl.config import CheckpointConfig
 from evorl.distributed.world import World
-from evorl.errors import CheckpointError
+from evorl.errors import CheckpointError, RunError
 from evorl.genome import Genome
 from evorl.pipeline.context import Context
 from evorl.pipeline.everybody import Everybody, pack, unpack
@@ -61,11 +61,12 @@ class Save:
     def _begin(self, context: Context) -> tuple[Draft | None, str | None]:
         """The main rank makes the folder and tells the others; None if it cannot."""
         draft, problem, path = None, None, b""
-        if self.checkpoints is not None:
+        if self.checkpoints is not None and self.progress is not None:
             try:
+                self.progress.directory.sync()  # the checkpoint will count on these lines
                 draft = self.checkpoints.begin(context.generation)
                 path = str(draft.path).encode()
-            except CheckpointError as error:
+            except (CheckpointError, RunError) as error:
                 problem = str(error)
         path = self.world.broadcast(path if self.world.main else None)
         if path and draft is None:
@@ -120,7 +121,8 @@ class Save:
             files.append(draft.write(POPULATION, pack(self.progress.everybody.states)))
             files.append(draft.write(PROGRESS, tensors))
             state["mesh"] = {"population": self.world.population, "data": self.world.data}
-            draft.commit(state, files, best=self.progress.improved())
+            draft.commit(state, files, best=self.progress.improved)
+            self.progress.saved()
         except CheckpointError as error:
             return str(error)
         return None
@@ -140,10 +142,14 @@ class Progress:
         self.directory = directory
         self._best = -float("inf")  # confirmed score at the last checkpoint
 
+    @property
     def improved(self) -> bool:
         """Whether there is a new best since the last checkpoint."""
-        better, self._best = self.hall.score > self._best, self.hall.score
-        return better
+        return bool(self.hall.score > self._best)
+
+    def saved(self) -> None:
+        """There is a checkpoint of this moment."""
+        self._best = self.hall.score
 
     def state(self, context: Context) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """JSON and tensors; nothing in them depends on time, host or process."""

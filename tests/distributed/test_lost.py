@@ -28,6 +28,16 @@ def test_a_lost_rank_in_one_line(said, told):
     assert str(caught.value) == f"receive: rank 0 lost rank 1 ({told}); wait"
 
 
+@pytest.mark.parametrize(
+    ("silent", "told"),
+    [([], ""), ([1], "rank 1 does not answer; "), ([1, 3], "ranks 1, 3 do not answer; ")],
+)
+def test_who_does_not_answer_is_named(silent, told):
+    with pytest.raises(RunError) as caught, telling("agree", "wait", lambda: silent):
+        raise RuntimeError("timed out")
+    assert str(caught.value) == f"agree (timed out); {told}wait"
+
+
 def test_a_mistake_stays_what_it_is():
     with pytest.raises(TypeError), telling("receive"):
         raise TypeError

@@ -86,8 +86,30 @@ def test_a_collective_gives_up_after_the_time_out(four):
     assert set(said) == {0, 1, 3}
     for rank, line in said.items():
         assert line.startswith(f"RunError: all-reduce: rank {rank} lost one with the same agents (")
-        assert line.endswith("); look for an error above, and start the run again")
+        assert line.endswith(
+            "); rank 2 does not answer; look for an error above, and start the run again"
+        )
         assert "\n" not in line
+
+
+STUCK = {
+    "broadcast": "broadcast from rank 0: rank 0 lost another one",
+    "agree": "agree: rank 0 lost another one",
+    "gather": "receive: rank 0 lost rank 1",
+    "send": "send: rank 0 lost rank 1",
+    "average": "all-reduce: rank 0 lost one with the same agents",
+}
+
+
+def test_a_rank_that_is_stuck_is_named_wherever_the_other_waits(tmp_path):
+    done = launch(tmp_path, "stopped", *ONE_PORT, limit=240)
+    for way, what in STUCK.items():
+        line = done.said(way)[0]
+        assert line.startswith(f"RunError: {what} ("), line
+        assert line.endswith(
+            "); rank 1 does not answer; look for an error above, and start the run again"
+        )
+    assert "rank 1 did not come within 2 s" in done.said("meet")[0]
 
 
 def test_a_killed_rank_takes_the_job_down(tmp_path):
@@ -95,6 +117,7 @@ def test_a_killed_rank_takes_the_job_down(tmp_path):
     assert done.code == 1
     assert "SIGKILL" in done.output
     assert done.said("lost")[0].startswith("RunError: receive: rank 0 lost rank 1 (")
+    assert "; rank 1 does not answer; " in done.said("lost")[0]
 
 
 def test_a_rank_killed_on_another_machine_is_noticed(machines):

@@ -111,7 +111,7 @@ def test_killed_before_the_first_checkpoint(whole, tmp_path):
     ranks, expected = whole
     directory = tmp_path / "runs" / "run"
     run = Run(tmp_path, "train", configured(tmp_path), ranks=ranks)
-    wait_for(lambda: (directory / "lineage.jsonl").exists())
+    wait_for(lambda: (directory / "config.yaml").exists())
     run.kill()
     run.launcher.wait()
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)

@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
@@ -19,6 +20,7 @@ from evorl.algorithms.dqn import DQN
 from evorl.distributed import (
     cores_per_rank,
     let_main_speak_first,
+    meeting,
     payloads,
     threads_are_given,
 )
@@ -221,6 +223,35 @@ def case_killed(folder):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's: time to say what was seen
     say(folder, "lost", failure(world.gather, b"payload"))
     world.close()
+
+
+def case_stopped(folder):
+    """Rank 1 lives, but does nothing any more, while rank 0 waits for it in one way or another."""
+    meeting.PATIENCE = 1.0
+    ways = {
+        "broadcast": lambda world: world.broadcast(b"payload"),
+        "agree": lambda world: world.agree(True),
+        "gather": lambda world: world.gather(b"payload"),
+        "send": lambda world: world.send(b"payload", 1),
+        "average": lambda world: world.average_(torch.zeros(3)),
+        "meet": lambda world: world.meet("the end"),
+    }
+    say(folder, "process", os.getpid())
+    patient = World.start(2, timeout=60)
+    patient.meet("start")
+    worlds = {name: World.start(2, data=2, timeout=2) for name in ways}
+    patient.meet("all are made")
+    if patient.main:
+        stopped = int((folder / "process.1").read_text())
+        try:
+            while psutil.Process(stopped).status() != psutil.STATUS_STOPPED:
+                time.sleep(0.01)
+            for name, way in ways.items():
+                say(folder, name, failure(way, worlds[name]))
+        finally:
+            os.kill(stopped, signal.SIGKILL)
+        sys.exit(2)
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def case_refused(folder):
