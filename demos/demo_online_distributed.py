@@ -53,8 +53,8 @@ def train(config: RunConfig, world: World, stack: ExitStack) -> None:
     office = checkpoints = folder = None
     if world.main:
         directory = RunDirectory.create(config.run.folder, config.name, config.run.if_exists)
-        directory.write_config(dump_config(config))
         directory.append_lineage([birth(g, i, None) for i, g in enumerate(rank.everybody.genomes)])
+        directory.write_config(dump_config(config))
         office = make_office(config, directory, rank.everybody, rank.episodes, console, world.data)
         checkpoints, folder = make_checkpoints(config, directory), directory.path
     progress = office.progress if office else None

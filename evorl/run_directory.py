@@ -195,11 +195,6 @@ class RunDirectory:
         with writing(self.path):
             sync(self.path)
 
-    def last_checkpoint(self) -> Path | None:
-        """The newest checkpoint's folder, if there is one."""
-        found = sorted((self.path / CHECKPOINTS).glob("generation-" + "[0-9]" * 6))
-        return found[-1] if found else None
-
     def lines(self) -> dict[str, int]:
         """How many lines the files have on the disk that grow while a run goes on."""
         return {name: file.lines() for name, file in self._growing.items()}

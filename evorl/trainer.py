@@ -113,6 +113,8 @@ def train(
             begin.anew(context)
         else:
             begin.resumed(context, Restore(world, checkpoints, rank.replays, shared=shared))
+            if office:
+                directory.write_config(dump_config(config))  # nothing has refused to go on
             rank.inherit(context)
         rank.spread(context)
         context.iteration = context.begins
@@ -184,7 +186,7 @@ def _open_directory(
                 [birth(g, i, None) for i, g in enumerate(rank.everybody.genomes)]
             )
             directory.sync()
-        directory.write_config(dump_config(config))  # last: now the run has begun
+            directory.write_config(dump_config(config))  # last: now the run has begun
         told = json.dumps([str(directory.path.absolute()), resume is not None]).encode()
     path, resumed = json.loads(world.broadcast(told))
     return directory or RunDirectory(Path(path)), resumed

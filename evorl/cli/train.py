@@ -80,15 +80,17 @@ def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console)
             f" {config.population.size} agents' experience, now it has its own only"
         )
     runs = [_seeded(along(config, schedule), config.seed + i) for i in range(seeds)]
+    from evorl.distributed.world import World
+    from evorl.run_directory import RunDirectory
+
     if config.run.if_exists == "error":  # now, and not hours later
         for run in runs:
-            if (path := Path(run.run.folder) / run.name).exists():
+            path = Path(run.run.folder) / run.name
+            if path.exists() and not RunDirectory(path).has_not_begun():
                 raise RunError(
                     f"{path} exists already: choose another name, remove it,"
                     " or set run.if_exists=number"
                 )
-    from evorl.distributed.world import World
-
     mesh = config.mesh  # all seeds in one world: ranks that have parted cannot meet again
     world = World.start(runs[0].population.size, mesh.population, mesh.data, mesh.timeout)
     try:

@@ -64,8 +64,8 @@ def _mutation(config: RunConfig, images: bool) -> Iterator[str]:
     layers, units = ("min_layers", "max_layers"), ("units", "min_units", "max_units")
     convolutions = ("channels", "min_channels", "max_channels")
     if not mutation.architecture:
-        names = ("new_layer", *layers, *units, *convolutions)
-        yield from _changed(section, mutation, "architecture: 0", *names)
+        everything = ("new_layer", *layers, *units, *convolutions)
+        yield from _changed(section, mutation, "architecture: 0", *everything)
     else:
         if not images:
             why = "observations that are no images"
@@ -73,8 +73,9 @@ def _mutation(config: RunConfig, images: bool) -> Iterator[str]:
         if mutation.new_layer == 0:
             yield from _changed(section, mutation, "new_layer: 0", *layers)
         elif mutation.new_layer == 1:
-            names = (*units, *convolutions) if images else units
-            yield from _changed(section, mutation, "new_layer: 1", *names)
+            yield from _changed(section, mutation, "new_layer: 1", *units)
+            if images:
+                yield from _changed(section, mutation, "new_layer: 1", *convolutions)
     if not mutation.parameters:
         names = ("noise_fraction", "noise", "reset_dormant")
         yield from _changed(section, mutation, "parameters: 0", *names)
