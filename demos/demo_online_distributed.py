@@ -12,13 +12,12 @@ import sys
 from contextlib import ExitStack
 
 from evorl.config import dump_config, parse_config
-from evorl.console import Console, ranking
+from evorl.console import Console
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
 from evorl.evolution.lineage import birth
 from evorl.office import Begin, make_checkpoints, make_office
 from evorl.pipeline.context import Context
-from evorl.pipeline.evaluate import standard_errors
 from evorl.pipeline.save import Save
 from evorl.rank import make_rank
 from evorl.run_directory import RunDirectory
@@ -74,10 +73,7 @@ def train(overrides: list[str], world: World, stack: ExitStack) -> None:
         rank.evaluate(context)  # all agents on the same seeded episodes
         rank.gather(context)  # weights, moments and fitness of all ranks reach the main one
         if office:
-            errors = standard_errors(context.returns)
-            table = ranking(rank.everybody.genomes, context.fitness, errors)
-            office.decide(context)  # hall of fame, metrics, selection and mutation
-            console.say("\n".join(table))
+            office.decide(context)  # hall of fame, metrics, a table, selection and mutation
         rank.turn(context)  # running episodes are cut
         rank.inherit(context)  # children take over their parents' replays
         save(context)

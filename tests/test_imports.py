@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "evorl"
 
 # From the bottom to the top: a module imports from lower rows, or from its own package.
 ROWS = [
-    ("", "errors", "seeding"),  # "" is evorl/__init__.py: the version
+    ("", "errors", "seeding", "colour"),  # "" is evorl/__init__.py: the version
     ("config", "genome", "memory", "statistics"),
     ("networks", "replay", "envs", "distributed", "exploration"),
     ("grouping",),
@@ -25,7 +25,7 @@ ROWS = [
     ("compiled",),
     ("population",),
     ("evolution",),
-    ("agent_file", "checkpoint", "console"),
+    ("agent_file", "checkpoint", "console", "generation_table"),
     ("run_directory",),
     ("pipeline",),
     ("parts", "threads"),

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import click
 
-from evorl.console import Console, show_warnings_on
+from evorl.cli.talking import talking
+from evorl.console import Console
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
-@click.option("-q", "--quiet", is_flag=True, help="Print the final score only.")
-def resume(run: Path, overrides: tuple[str, ...], quiet: bool) -> None:
+@talking
+def resume(run: Path, overrides: tuple[str, ...], console: Console) -> None:
     """Go on with the run in the directory RUN from its newest checkpoint.
 
     It ends with the same bytes as if it had never been stopped. The budget may be extended; options
@@ -26,8 +27,6 @@ def resume(run: Path, overrides: tuple[str, ...], quiet: bool) -> None:
     from evorl.resuming import reopen
     from evorl.run_directory import RunDirectory
 
-    console = Console(quiet)
-    show_warnings_on(console)
     directory = RunDirectory.open(run)
     config = reopen(directory, overrides)
     run_and_tell(config, console, schedule=directory.schedule(), resume=directory)

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from evorl.cli.talking import talking
 from evorl.cli.text import show_estimate
 from evorl.config import RunConfig, load_config, parse_config
-from evorl.console import Console, show_warnings_on
+from evorl.console import Console
 from evorl.errors import ConfigError, RunError
 from evorl.evolution.schedule import Schedule, along, read_schedule
 from evorl.statistics import summarise_group
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
-@click.option("-q", "--quiet", is_flag=True, help="Print the final score only.")
 @click.option(
     "--replay-schedule",
     type=click.Path(path_type=Path),
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     type=click.Choice(["auto"]),
     help="auto: go on with the run of this name if there is one, for launchers that restart a job.",
 )
+@talking
 def train(
     config: Path,
     overrides: tuple[str, ...],
-    quiet: bool,
+    console: Console,
     resume: Literal["auto"] | None,
     replay_schedule: Path | None,
     seeds: int | None,
@@ -60,8 +61,6 @@ def train(
         raise ConfigError("--resume: not with --replay-schedule; use evorl resume RUN for each run")
     if seeds is not None and replay_schedule is None:
         raise ConfigError("--seeds: only with --replay-schedule; one run has one seed, seed=7")
-    console = Console(quiet)
-    show_warnings_on(console)
     loaded = load_config(config, overrides)
     if replay_schedule is None:
         run_and_tell(loaded, console, resume=resume)
