@@ -5,11 +5,12 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from safetensors import SafetensorError
@@ -25,6 +26,7 @@ from evorl.statistics import Estimate
 CONFIG, SUMMARY, BEST, CHECKPOINTS = "config.yaml", "summary.json", "best", "checkpoints"
 LINEAGE, METRICS = "lineage.jsonl", "metrics.jsonl"
 SCHEDULE, LOCK = "schedule.yaml", ".lock"
+LOCK_TRIES, LOCK_WAIT = 5, 0.05  # seconds between tries
 
 
 def _all_finite(estimate: Estimate) -> Estimate:
@@ -128,14 +130,26 @@ class RunDirectory:
         with _writing(path):
             file = path.open("w")
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not any(_takes_lock(file) for _ in range(LOCK_TRIES)):
                 raise RunError(
                     one_line(f"{self.path}: another process is training this run; wait for it")
-                ) from None
-            yield
-        path.unlink(missing_ok=True)
+                )
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
+    @property
+    def running(self) -> bool:
+        """Whether a process is training this run; nothing is written to find out."""
+        try:
+            with (self.path / LOCK).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until it is closed
+        except BlockingIOError:
+            return True
+        except OSError:  # no such file, or no locks on this disk
+            return False
+        return False
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """One line of metrics.jsonl."""
@@ -217,6 +231,16 @@ class RunDirectory:
         if not (self.path / BEST).exists():
             raise RunError(one_line(f"{self.path}: has no best agent yet"))
         return load_agent(self.path / BEST)
+
+
+def _takes_lock(file: IO[str]) -> bool:
+    """Whether the lock can be had; if not, wait a moment for somebody who only looks at it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(LOCK_WAIT)
+        return False
+    return True
 
 
 def _append(path: Path, lines: Sequence[dict[str, Any]]) -> None:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
+from evorl.cli.completing import RUN
 from evorl.cli.talking import talking
 from evorl.console import Console
 
 
-@click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.command(short_help="Go on with a run that was stopped or killed.")
+@click.argument("run", type=RUN)
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
 @talking
 def resume(run: Path, overrides: tuple[str, ...], console: Console) -> None:
@@ -20,6 +21,7 @@ def resume(run: Path, overrides: tuple[str, ...], console: Console) -> None:
 
     \b
     evorl resume runs/cartpole
+    evorl resume runs/cartpole --verbose
     evorl resume runs/cartpole budget.env_steps=1000000
     accelerate launch --config_file configs/accelerate/cpu.yaml -m evorl resume runs/cartpole
     """

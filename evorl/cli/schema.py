@@ -7,7 +7,7 @@ import click
 from evorl.config import json_schema
 
 
-@click.command()
+@click.command(short_help="Print the schema of configuration files, for editors.")
 def schema() -> None:
     """Print the JSON schema of configuration files, by which an editor completes them.
 

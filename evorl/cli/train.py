@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from evorl.cli.completing import CONFIG
 from evorl.cli.talking import talking
 from evorl.cli.text import show_estimate
 from evorl.config import RunConfig, load_config, parse_config
 from evorl.console import Console
 from evorl.errors import ConfigError, RunError
 from evorl.evolution.schedule import Schedule, along, read_schedule
-from evorl.statistics import summarise_group
 
 if TYPE_CHECKING:
     from evorl.score import Score
     from evorl.trainer import Resume
 
 
-@click.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.command(short_help="Train as a YAML file says, and print the held-out score.")
+@click.argument("config", type=CONFIG)
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
 @click.option(
     "--replay-schedule",
@@ -54,6 +54,7 @@ def train(
 
     \b
     evorl train configs/dqn/cartpole.yaml
+    evorl train configs/dqn/cartpole.yaml --verbose
     evorl train configs/dqn/lunar_lander.yaml population.size=8 algorithm.lr=1e-3 seed=7
     evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
@@ -82,6 +83,8 @@ def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console)
                     f"{path} exists already: choose another name, remove it,"
                     " or set run.if_exists=number"
                 )
+    from evorl.statistics import summarise_group
+
     found = [run_and_tell(run, console, schedule) for run in runs]
     scores = [score.mean.value for score in found if score]
     if seeds > 1 and scores:
