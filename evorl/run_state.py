@@ -52,7 +52,9 @@ def find_runs(folder: Path) -> list[RunState]:
     """The runs of a folder, newest first; of a run directory, that run. Others are left out."""
     try:
         if not folder.exists():
-            raise RunError(one_line(f"{folder}: no such folder; give the one that your runs are in"))
+            raise RunError(
+                one_line(f"{folder}: no such folder; give the one that your runs are in")
+            )
         if not folder.is_dir():
             raise RunError(one_line(f"{folder}: is a file; give the folder that your runs are in"))
         paths = [folder] if is_run(folder) else sorted(filter(is_run, folder.iterdir()))

@@ -29,7 +29,7 @@ ROWS = [
     ("run_directory",),
     ("run_state",),
     ("pipeline",),
-    ("parts", "threads", "starter"),
+    ("parts", "threads", "starter", "doctor"),
     ("office", "rank"),
     ("resuming", "signals"),
     ("score", "compare"),

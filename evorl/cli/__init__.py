@@ -10,6 +10,7 @@ import click
 from evorl import __version__
 from evorl.cli.compare import compare
 from evorl.cli.completion import completion
+from evorl.cli.doctor import doctor
 from evorl.cli.init import init
 from evorl.cli.lineage import lineage
 from evorl.cli.resume import resume
@@ -38,7 +39,7 @@ cli.fill(
     {
         "Train": (train, resume),
         "Look": (runs, lineage, schedule, compare),
-        "Set up": (init, schema, completion),
+        "Set up": (init, doctor, schema, completion),
     }
 )
 

@@ -60,7 +60,15 @@ def run_lines(found: "Sequence[RunState]", now: float, ink: Ink) -> Iterator[str
         )
         for run in found
     ]
-    header = (one_line(f"{found[0].path.parent}/"), "environment", "state", "score", "generation", "steps", "age")
+    header = (
+        one_line(f"{found[0].path.parent}/"),
+        "environment",
+        "state",
+        "score",
+        "generation",
+        "steps",
+        "age",
+    )
     lines = table(header, rows, "<<<<>>>")
     yield lines[0]
     for run, line in zip(found, lines[1:], strict=True):
