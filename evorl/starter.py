@@ -22,7 +22,7 @@ PLAIN = re.compile(r"[A-Za-z][\w./:-]*[\w]")  # what YAML takes for a string wit
 CONVOLUTIONS = (
     (64, ("[32, 64, 64]", "[8, 4, 3]", "[4, 2, 1]")),
     (24, ("[16, 32]", "[4, 3]", "[2, 2]")),
-    (3, ("[16, 32]", "[3, 3]", "[1, 1]")),
+    (5, ("[16, 32]", "[3, 3]", "[1, 1]")),
     (1, ("[16, 32]", "[1, 1]", "[1, 1]")),
 )
 
@@ -45,7 +45,9 @@ class Surroundings:
             "image": f"images of {' × '.join(map(str, shape))}",
             "discrete": f"one of {self.observation.n} states",
         }[self.observation.kind]
-        length = "no limit" if self.max_steps is None else f"up to {self.max_steps:,} steps"
+        length = "no limit to"
+        if self.max_steps is not None:
+            length = f"up to {self.max_steps:,} steps"
         return f"{seen}, {self.actions} actions, {length} an episode"
 
 
