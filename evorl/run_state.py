@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from evorl.checkpoint import MANIFEST
+from evorl.checkpoint import MANIFEST, NEW
 from evorl.config import RunConfig
 from evorl.config.yaml_text import one_line
 from evorl.errors import EvorlError, RunError
@@ -23,7 +23,6 @@ from evorl.statistics import Estimate
 
 State = Literal["running", "finished", "stopped", "damaged"]
 OWN = (METRICS, LINEAGE, SUMMARY, CHECKPOINTS)  # that a folder has from a run and nothing else
-GENERATIONS = "generation-" + "[0-9]" * 6
 BLOCK = 2**16  # bytes of a long file that are read at a time, from its end
 
 
@@ -105,7 +104,8 @@ def state_of(path: Path) -> RunState:
 def refuse_damaged(directory: RunDirectory, config: RunConfig) -> None:
     """RunError where `evorl resume` has nothing to go on from; looks at no weights."""
     births = len(directory.lineage().births)
-    path, checkpoints = directory.path, sorted((directory.path / CHECKPOINTS).glob(GENERATIONS))
+    path, found = directory.path, sorted((directory.path / CHECKPOINTS).glob("generation-*"))
+    checkpoints = [each for each in found if each.suffix != NEW]
     if not checkpoints and births < (agents := config.population.size):
         raise RunError(
             one_line(f"{path / LINEAGE}: has {births} of {agents} agents; remove it and train anew")

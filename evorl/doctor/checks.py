@@ -197,7 +197,7 @@ def examine(check: Check) -> Finding:
             return check.run()
     except ModuleNotFoundError as error:
         name = (error.name or check.name).split(".")[0]
-        return Finding("missing", f"no module {name}", f"pip install {name}")
+        return Finding("missing", f"no module {name}", f"pip install -c constraints.txt {name}")
     except Exception as error:  # a broken installation raises anything
         first = (str(error).splitlines() or [""])[0]
         return Finding("broken", f"{type(error).__name__}: {first}", "install it anew")

@@ -87,7 +87,7 @@ def raises(error):
 
 def test_what_a_check_raises_is_a_finding():
     missing = examine(Check("x", raises(ModuleNotFoundError("no", name="torch.nn")), True))
-    assert missing == Finding("missing", "no module torch", "pip install torch")
+    assert missing == Finding("missing", "no module torch", "pip install -c constraints.txt torch")
     broken = examine(Check("x", raises(OSError("libcuda.so: gone\nmore")), True))
     assert broken == Finding("broken", "OSError: libcuda.so: gone", "install it anew")
 

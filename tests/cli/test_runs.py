@@ -124,6 +124,16 @@ def _cut(name, keep):
     return spoil
 
 
+def _checkpoint(metrics, lineage, suffix=""):
+    def write(run):
+        folder = run / "checkpoints" / f"generation-000003{suffix}"
+        folder.mkdir(parents=True)
+        lines = {"metrics.jsonl": metrics, "lineage.jsonl": lineage}
+        (folder / "manifest.json").write_text(json.dumps({"state": {"lines": lines}}))
+
+    return write
+
+
 def _bad_metrics(run):
     (run / "metrics.jsonl").write_text('{"generation": "three"}\n')
 
@@ -141,6 +151,8 @@ def _bad_metrics(run):
             lambda run: (run / "checkpoints" / "generation-000003").mkdir(parents=True),
             "no checkpoint there can be used",
         ),
+        (_checkpoint(2, 5), "metrics.jsonl: has 1 lines, but had 2 at the last checkpoint"),
+        (_checkpoint(1, 99), "lineage.jsonl: has 15 lines, but had 99 at the last checkpoint"),
     ],
 )
 def test_damaged_runs(evorl, tmp_path, spoil, says):
@@ -152,6 +164,15 @@ def test_damaged_runs(evorl, tmp_path, spoil, says):
     code, out, _ = evorl("runs")
     assert code == 0
     assert says in out
+
+
+@pytest.mark.parametrize("suffix", ["", ".old"])
+def test_a_run_with_a_checkpoint_can_go_on(evorl, tmp_path, suffix):
+    directory = started(tmp_path / "runs", "one", LINE)
+    _checkpoint(1, 5, suffix)(directory.path)
+    (directory.path / "checkpoints" / "generation-000004.new").mkdir()  # killed while saving
+    (run,) = json.loads(evorl("runs", "--json")[1])
+    assert (run["state"], run["problem"]) == ("stopped", None)
 
 
 def test_a_line_that_is_being_written_does_not_count(evorl, tmp_path):
