@@ -123,4 +123,4 @@ def birth_lines(
 def _places(fitness: npt.NDArray[np.float64]) -> int:
     """Decimals that show what matters of fitness such as this."""
     finite = np.abs(fitness[np.isfinite(fitness)])
-    return 1 if finite.max(initial=0.0) >= 10 else 3
+    return 1 if finite.max(initial=0.0) >= 2 else 3
