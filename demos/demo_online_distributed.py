@@ -13,13 +13,12 @@ from contextlib import ExitStack
 
 from evorl.cli.errors import one_line_errors
 from evorl.config import RunConfig, dump_config, parse_config
-from evorl.console import Console, ranking
+from evorl.console import Console
 from evorl.distributed.disk import is_shared
 from evorl.distributed.world import World
 from evorl.evolution.lineage import birth
 from evorl.office import Begin, make_checkpoints, make_office
 from evorl.pipeline.context import Context
-from evorl.pipeline.evaluate import standard_errors
 from evorl.pipeline.save import Save
 from evorl.rank import make_rank
 from evorl.run_directory import RunDirectory
@@ -76,10 +75,7 @@ def train(config: RunConfig, world: World, stack: ExitStack) -> None:
         rank.evaluate(context)  # all agents on the same seeded episodes
         rank.gather(context)  # weights, moments and fitness of all ranks reach the main one
         if office:
-            errors = standard_errors(context.returns)
-            table = ranking(rank.everybody.genomes, context.fitness, errors)
-            office.decide(context)  # hall of fame, metrics, selection and mutation
-            console.say("\n".join(table))
+            office.decide(context)  # hall of fame, metrics, a table, selection and mutation
         rank.turn(context)  # running episodes are cut
         rank.inherit(context)  # children take over their parents' replays
         save(context)

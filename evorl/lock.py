@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import IO
 
 from evorl.errors import RunError
 from evorl.writing import writing
+
+TRIES, WAIT = 5, 0.05  # seconds between tries: somebody may only be looking whether it is held
 
 
 @contextmanager
@@ -22,7 +25,20 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
                 path.unlink()
 
 
+def is_locked(path: Path) -> bool:
+    """Whether another process holds the lock; nothing is written to find out."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until it is closed
+    except BlockingIOError:
+        return True
+    except OSError:  # no such file, or no locks on this disk
+        return False
+    return False
+
+
 def _acquire(path: Path, refusal: str) -> IO[str]:
+    tries = TRIES
     while True:
         with writing(path):
             file = path.open("w")
@@ -32,7 +48,11 @@ def _acquire(path: Path, refusal: str) -> IO[str]:
                     return file
             except BlockingIOError:
                 file.close()
-                raise RunError(refusal) from None
+                tries -= 1
+                if not tries:
+                    raise RunError(refusal) from None
+                time.sleep(WAIT)
+                continue
             except BaseException:
                 file.close()
                 raise

@@ -20,6 +20,7 @@ from evorl.pipeline.generation import RefuseAllDead
 from evorl.pipeline.hall_of_fame import HallOfFame
 from evorl.pipeline.restore import Restore
 from evorl.pipeline.save import Progress
+from evorl.pipeline.tell import Tell
 from evorl.pipeline.track import Track
 from evorl.run_directory import CHECKPOINTS, LINEAGE, METRICS, RunDirectory
 
@@ -35,18 +36,27 @@ class Office(NamedTuple):
     budget: Budget
     hall: HallOfFame
     track: Track
+    tell: Tell
     refuse: RefuseAllDead
     evolve: Evolve | None
     progress: Progress
+
+    def begin(self, context: Context) -> None:
+        """Before the first generation of a run, or of what is left of one."""
+        self.budget.begin(context)
+        self.track.begin(context)
+        self.tell.begin(context)
 
     def decide(self, context: Context) -> None:
         """At a generation's end, on all agents of all ranks: who is best, and who goes on how."""
         self.hall(context)
         self.budget(context)
         self.track(context)
+        self.tell.evaluation(context)
         self.refuse(context)
         if self.evolve is not None:
             self.evolve(context)
+        self.tell.births(context)
 
 
 def make_office(
@@ -77,7 +87,8 @@ def make_office(
         directory,
         budget,
         hall,
-        Track(everybody, hall, directory, console),
+        Track(everybody, hall, directory),
+        Tell(everybody, hall, evolve, console),
         RefuseAllDead(directory),
         evolve,
         Progress(everybody, hall, evolve, directory),
@@ -106,7 +117,7 @@ class Begin:
         problem, genomes = self.everybody.problem, self.everybody.genomes
         born = [newborn(fresh_parameters(problem, genome, self.config.seed)) for genome in genomes]
         self.everybody.meet(genomes, born, [True] * len(genomes))
-        self.office.budget.begin(context)
+        self.office.begin(context)
 
     def resumed(self, context: Context, restore: Restore) -> None:
         """From the newest checkpoint; from the beginning, if the run did not come that far."""
@@ -130,7 +141,7 @@ class Begin:
         ended, hall = context.finished, office.hall
         context.last = False
         context.finished = hall.stop_at is not None and hall.score >= hall.stop_at
-        office.budget.begin(context)
+        office.begin(context)
         if ended and not context.finished:
             context.generation -= 1  # as it was when the others evolved
             office.refuse(context)

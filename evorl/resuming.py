@@ -9,11 +9,13 @@ from evorl.config.yaml_text import one_line
 from evorl.errors import ConfigError, RunError
 from evorl.office import CHANGEABLE
 from evorl.run_directory import RunDirectory
+from evorl.run_state import refuse_damaged
 
 
 def reopen(directory: RunDirectory, overrides: Sequence[str] = ()) -> RunConfig:
     """The configuration with which a run goes on; refused where it cannot."""
     old = directory.config()
+    refuse_damaged(directory, old)
     new = parse_config(old.model_dump(), overrides, source=str(directory.path / "config.yaml"))
     refuse_changes(directory, old, new, {**CHANGEABLE, "name": False, "run": False})
     if directory.finished and new.budget == old.budget:
@@ -59,7 +61,9 @@ def find_started(config: RunConfig) -> RunDirectory | None:
     """The directory of the run that this configuration has started before; None if it has not."""
     directory = find_directory(config)
     if directory is not None:
-        refuse_changes(directory, directory.config(), config)
+        old = directory.config()
+        refuse_changes(directory, old, config)
+        refuse_damaged(directory, old)
     return directory
 
 

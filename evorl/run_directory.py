@@ -18,7 +18,7 @@ from evorl.errors import ConfigError, RunError
 from evorl.evolution.lineage import Lineage, read_lineage
 from evorl.evolution.schedule import Schedule, read_schedule
 from evorl.growing_file import GrowingFile
-from evorl.lock import locked
+from evorl.lock import is_locked, locked
 from evorl.statistics import Estimate
 from evorl.writing import reason, replace, strict_json, sync, writing
 
@@ -160,6 +160,11 @@ class RunDirectory:
         """Refuses a second process that would write to the same run at the same time."""
         refusal = one_line(f"{self.path}: another process is training this run; wait for it")
         return locked(self.path / LOCK, refusal)
+
+    @property
+    def running(self) -> bool:
+        """Whether a process is training this run; nothing is written to find out."""
+        return is_locked(self.path / LOCK)
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """One line of metrics.jsonl."""

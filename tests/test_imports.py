@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "evorl"
 
 # From the bottom to the top: a module imports from lower rows, or from its own package.
 ROWS = [
-    ("", "errors", "seeding"),  # "" is evorl/__init__.py: the version
+    ("", "errors", "seeding", "colour"),  # "" is evorl/__init__.py: the version
     ("config", "genome", "memory", "statistics", "writing"),
     ("networks", "replay", "envs", "distributed", "exploration", "growing_file", "lock"),
     ("grouping",),
@@ -25,10 +25,11 @@ ROWS = [
     ("compiled",),
     ("population",),
     ("evolution",),
-    ("agent_file", "checkpoint", "console"),
+    ("agent_file", "checkpoint", "console", "generation_table"),
     ("run_directory",),
+    ("run_state",),
     ("pipeline",),
-    ("parts", "threads"),
+    ("parts", "threads", "starter", "doctor"),
     ("office", "rank"),
     ("resuming", "signals"),
     ("score", "compare"),

@@ -414,7 +414,13 @@ def test_what_is_said(tmp_path, capsys):
     assert lines[2] == f"run:          {tmp_path / 'run'}"
     assert [line.split()[:4] for line in lines[3:]] == [
         ["generation", "0", "200", "steps"],
+        ["rank", "agent", "parent", "mutation"],
+        ["1", "0", "—", "initial"],
+        ["2", "1", "—", "initial"],
         ["generation", "1", "400", "steps"],
+        ["rank", "agent", "parent", "mutation"],
+        ["1", "0", "—", "initial"],
+        ["2", "1", "—", "initial"],
     ]
 
 

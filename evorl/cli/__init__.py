@@ -9,22 +9,38 @@ import click
 
 from evorl import __version__
 from evorl.cli.compare import compare
+from evorl.cli.completion import completion
+from evorl.cli.doctor import doctor
 from evorl.cli.errors import one_line_errors
+from evorl.cli.init import init
 from evorl.cli.lineage import lineage
 from evorl.cli.resume import resume
+from evorl.cli.runs import runs
 from evorl.cli.schedule import schedule
 from evorl.cli.schema import schema
+from evorl.cli.sections import Sections
 from evorl.cli.train import train
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Sections, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="evorl")
 def cli() -> None:
-    """Train and evolve populations of reinforcement-learning agents."""
+    """Train and evolve populations of reinforcement-learning agents.
+
+    \b
+    evorl init CartPole-v1
+    evorl train cart_pole.yaml
+    evorl lineage runs/cart_pole
+    """
 
 
-for _command in (train, resume, lineage, schedule, compare, schema):
-    cli.add_command(_command)
+cli.fill(
+    {
+        "Train": (train, resume),
+        "Look": (runs, lineage, schedule, compare),
+        "Set up": (init, doctor, schema, completion),
+    }
+)
 
 
 def main() -> None:

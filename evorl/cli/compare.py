@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evorl.cli.completing import RUN
 from evorl.cli.text import decimals, table
-from evorl.statistics import Estimate
 
 if TYPE_CHECKING:
     from evorl.compare import Comparison
+    from evorl.statistics import Estimate
 
 
-@click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.command(short_help="Compare finished runs, grouped by configuration.")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=RUN)
 def compare(runs: tuple[Path, ...]) -> None:
     """Compare finished runs, grouped by configuration; seeds and names may differ within a group.
 
@@ -63,6 +64,6 @@ def comparison_lines(comparison: "Comparison") -> Iterator[str]:
     yield from (f"warning: {line}" for line in comparison.warnings)
 
 
-def _cells(estimate: Estimate, places: int) -> tuple[str, str]:
+def _cells(estimate: "Estimate", places: int) -> tuple[str, str]:
     low, high = f"{estimate.low:.{places}f}", f"{estimate.high:.{places}f}"
     return f"{estimate.value:.{places}f}", f"{low} to {high}" if estimate.known else "—"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evorl.cli.completing import RUN
 from evorl.cli.text import decimals, keep_together, show_estimate, table
 from evorl.config.yaml_text import one_line
 from evorl.evolution.change import describe_architecture, describe_number
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from evorl.run_directory import RunDirectory
 
 
-@click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.command(short_help="Print how the best agent of a run came to be.")
+@click.argument("run", type=RUN)
 @click.option("--agent", type=int, metavar="ID", help="Another agent than the best one.")
 def lineage(run: Path, agent: int | None) -> None:
     """Print how the best agent of the run directory RUN came to be: ancestors, and what changed.

@@ -6,17 +6,19 @@ from pathlib import Path
 
 import click
 
+from evorl.cli.completing import RUN
+from evorl.cli.talking import talking
 from evorl.config import RunConfig, dump_config, parse_config
 from evorl.config.yaml_text import parse_yaml
-from evorl.console import Console, show_warnings_on
+from evorl.console import Console
 from evorl.evolution.schedule import Schedule, parse_schedule
 
 
-@click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.command(short_help="Go on with a run that was stopped or killed.")
+@click.argument("run", type=RUN)
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
-@click.option("-q", "--quiet", is_flag=True, help="Print the final score only.")
-def resume(run: Path, overrides: tuple[str, ...], quiet: bool) -> None:
+@talking
+def resume(run: Path, overrides: tuple[str, ...], console: Console) -> None:
     """Go on with the run in the directory RUN from its newest checkpoint.
 
     It ends with the same bytes as if it had never been stopped. The budget may be extended; options
@@ -24,6 +26,7 @@ def resume(run: Path, overrides: tuple[str, ...], quiet: bool) -> None:
 
     \b
     evorl resume runs/cartpole
+    evorl resume runs/cartpole --verbose
     evorl resume runs/cartpole budget.env_steps=1000000
     accelerate launch --config_file configs/accelerate/cpu.yaml -m evorl resume runs/cartpole
     """
@@ -31,8 +34,6 @@ def resume(run: Path, overrides: tuple[str, ...], quiet: bool) -> None:
     from evorl.distributed.briefing import briefed
     from evorl.run_directory import RunDirectory
 
-    console = Console(quiet)
-    show_warnings_on(console)
     config, schedule = _understood(briefed(lambda: _read(run, overrides)))
     run_and_tell(config, console, schedule=schedule, resume=RunDirectory(run))
 

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import click
 
+from evorl.cli.completing import RUN
 from evorl.config.yaml_text import one_line
 from evorl.errors import RunError
 from evorl.evolution.schedule import schedule_of
 
 
-@click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.command(short_help="Print the hyperparameters that made the best agent, as YAML.")
+@click.argument("run", type=RUN)
 @click.option("--agent", type=int, metavar="ID", help="Another agent than the best one.")
 def schedule(run: Path, agent: int | None) -> None:
     """Print the hyperparameters that the best agent of the run directory RUN trained with, as YAML.

@@ -7,11 +7,20 @@ import click
 from evorl.config import json_schema
 
 
-@click.command()
-def schema() -> None:
+@click.command(short_help="Print the schema of configuration files, for editors.")
+@click.option("--markdown", is_flag=True, help="Print a page with all options instead.")
+def schema(markdown: bool) -> None:
     """Print the JSON schema of configuration files, by which an editor completes them.
+
+    With --markdown it is a page to read: every option with its type, default and bounds.
 
     \b
     evorl schema > configs/evorl.schema.json
+    evorl schema --markdown > docs/configuration.md
     """
-    click.echo(json.dumps(json_schema(), indent=2))
+    if markdown:
+        from evorl.config.reference import markdown as reference
+
+        click.echo(reference(), nl=False)
+    else:
+        click.echo(json.dumps(json_schema(), indent=2))

@@ -2,8 +2,10 @@
 
 import textwrap
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-from evorl.statistics import Estimate
+if TYPE_CHECKING:
+    from evorl.statistics import Estimate
 
 WIDTH = 100  # columns of a table
 NARROWEST = 16  # columns of a cell that wraps
@@ -16,7 +18,7 @@ def decimals(*values: float) -> int:
     return 1 if max(map(abs, values), default=0.0) >= 10 else 3
 
 
-def show_estimate(estimate: Estimate, places: int = 1) -> str:
+def show_estimate(estimate: "Estimate", places: int = 1) -> str:
     """A figure with its interval."""
     low, high = f"{estimate.low:.{places}f}", f"{estimate.high:.{places}f}"
     interval = f"(95 % interval {low} to {high})" if estimate.known else "(no interval)"

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from evorl.cli.completing import CONFIG
+from evorl.cli.talking import talking
 from evorl.cli.text import show_estimate
 from evorl.config import RunConfig, load_config, parse_config
-from evorl.console import Console, show_warnings_on
+from evorl.console import Console
 from evorl.errors import ConfigError, RunError
 from evorl.evolution.schedule import Schedule, along, read_schedule, refuse_fixed
-from evorl.statistics import summarise_group
 
 if TYPE_CHECKING:
     from evorl.distributed.world import World
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
     from evorl.trainer import Resume
 
 
-@click.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.command(short_help="Train as a YAML file says, and print the held-out score.")
+@click.argument("config", type=CONFIG)
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
-@click.option("-q", "--quiet", is_flag=True, help="Print the final score only.")
 @click.option(
     "--replay-schedule",
     type=click.Path(path_type=Path),
@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     type=click.Choice(["auto"]),
     help="auto: go on with the run of this name if there is one, for launchers that restart a job.",
 )
+@talking
 def train(
     config: Path,
     overrides: tuple[str, ...],
-    quiet: bool,
+    console: Console,
     resume: Literal["auto"] | None,
     replay_schedule: Path | None,
     seeds: int | None,
@@ -56,6 +57,7 @@ def train(
 
     \b
     evorl train configs/dqn/cartpole.yaml
+    evorl train configs/dqn/cartpole.yaml --verbose
     evorl train configs/dqn/lunar_lander.yaml population.size=8 algorithm.lr=1e-3 seed=7
     evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
@@ -63,8 +65,6 @@ def train(
         raise ConfigError("--resume: not with --replay-schedule; use evorl resume RUN for each run")
     if seeds is not None and replay_schedule is None:
         raise ConfigError("--seeds: only with --replay-schedule; one run has one seed, seed=7")
-    console = Console(quiet)
-    show_warnings_on(console)
     loaded = load_config(config, overrides)
     if replay_schedule is None:
         run_and_tell(loaded, console, resume=resume)
@@ -91,6 +91,8 @@ def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console)
                     f"{path} exists already: choose another name, remove it,"
                     " or set run.if_exists=number"
                 )
+    from evorl.statistics import summarise_group
+
     mesh = config.mesh  # all seeds in one world: ranks that have parted cannot meet again
     world = World.start(runs[0].population.size, mesh.population, mesh.data, mesh.timeout)
     try:

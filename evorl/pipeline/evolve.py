@@ -43,10 +43,12 @@ class Evolve:
         self._returns: deque[npt.NDArray[np.float64]] = deque(maxlen=selection.config.eval_loop)
         # fitness at the last evaluation; a child's is its parent's
         self._before = np.full(everybody.size, np.nan)
+        self.births: list[dict[str, Any]] = []  # of the latest turn, as lines of the lineage
         self._children = (-1, 0)  # of the best agent ever seen: since which generation, how many
 
     def __call__(self, context: Context) -> None:
         """Replace agents by children of better ones; not after the last generation."""
+        self.births = []
         if context.finished:
             return
         with context.timer("evolve"):
@@ -74,7 +76,6 @@ class Evolve:
     def _replace(self, context: Context, parents: npt.NDArray[np.int64]) -> None:
         genomes: list[Genome] = list(self.everybody.genomes)
         states: list[AgentState] = [self.everybody.state(int(parent)) for parent in parents]
-        births = []
         context.inherit(parents)
         for place in np.flatnonzero(parents != np.arange(len(parents))):
             parent, fitness = self._parent(context, int(place), int(parents[place]), states[place])
@@ -86,10 +87,10 @@ class Evolve:
                 fitness=fitness,
                 random=generator(self.seed, "mutation", context.generation, int(place)),
             )
-            births.append(birth(genomes[place], int(place), parent.genome, parent.generation))
+            self.births.append(birth(genomes[place], int(place), parent.genome, parent.generation))
             self.next_id += 1
         self.everybody.replace(genomes, states, parents)
-        self.directory.append_lineage(births)
+        self.directory.append_lineage(self.births)
 
     def _parent(
         self, context: Context, place: int, selected: int, state: AgentState

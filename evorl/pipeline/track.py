@@ -1,4 +1,4 @@
-"""Track: after every evaluation, write the metrics and the lineage, and tell the user.
+"""Track: after every evaluation, write the metrics and the lineage.
 
 Legend: P agents, E episodes.
 """
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evorl.console import Console, generation_line
 from evorl.evolution.lineage import fitness_line
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import standard_errors
@@ -21,29 +20,19 @@ from evorl.run_directory import RunDirectory
 class Track:
     """Writes one line of metrics.jsonl per evaluation, and one of lineage.jsonl per agent."""
 
-    def __init__(
-        self,
-        everybody: Everybody,
-        hall: HallOfFame,
-        directory: RunDirectory,
-        console: Console,
-    ) -> None:
-        self.everybody, self.hall = everybody, hall
-        self.directory, self.console = directory, console
+    def __init__(self, everybody: Everybody, hall: HallOfFame, directory: RunDirectory) -> None:
+        self.everybody, self.hall, self.directory = everybody, hall, directory
         self._started = self._last = time.perf_counter()
         self._last_steps = 0
+
+    def begin(self, context: Context) -> None:
+        """Before the first generation of a run, or of what is left of one."""
+        self._last, self._last_steps = time.perf_counter(), context.env_steps
 
     def __call__(self, context: Context) -> None:
         """After the hall of fame has seen the evaluation."""
         self.directory.append_metrics(self._metrics(context))
         self.directory.append_lineage(self._fitness_lines(context))
-        self.console.show(f"best {self.hall.score:.1f}")
-        ids = [genome.id for genome in self.everybody.genomes]
-        self.console.say(
-            generation_line(
-                context.generation, context.env_steps, context.fitness, ids, self.hall.score
-            )
-        )
 
     def _metrics(self, context: Context) -> dict[str, Any]:
         now = time.perf_counter()

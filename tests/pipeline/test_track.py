@@ -1,4 +1,4 @@
-"""What is written and said after an evaluation."""
+"""What is written after an evaluation."""
 
 import json
 
@@ -9,7 +9,6 @@ from people import together
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import Hyperparameters
-from evorl.console import Console, generation_line
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
 from evorl.pipeline.context import Context
@@ -50,14 +49,14 @@ class Fame:
         self.score = max(self.score, np.nan_to_num(context.fitness, nan=-np.inf).max())
 
 
-def make_track(tmp_path, quiet=True):
+def make_track(tmp_path):
     genomes = [
         Genome(20 + i, Architecture(hidden), Hyperparameters(lr=lr).model_dump())
         for i, (hidden, lr) in enumerate([((8,), 1e-3), ((8, 8), 1e-2), ((40,), 0.5)])
     ]
     everybody = together(Population(genomes, Problem(4, 2), DQN(), seed=1))
     directory = RunDirectory.create(tmp_path, "run")
-    return Track(everybody, Fame(), directory, Console(quiet)), Context(3)
+    return Track(everybody, Fame(), directory), Context(3)
 
 
 def lines(track, name="metrics.jsonl"):
@@ -108,54 +107,6 @@ def test_lines_of_metrics(tmp_path):
     assert first["steps_per_second"] > 0
 
 
-def test_what_is_said(tmp_path, capsys):
-    track, context = make_track(tmp_path, quiet=False)
-    evaluated(track, context, 1.0, 5.0, 3.0)
-    evaluated(track, context, 2.0, -np.inf, 3.0)
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.split() == (
-        [
-            "generation",
-            "0",
-            "30",
-            "steps",
-            "best",
-            "5.0",
-            "(agent",
-            "21)",
-            "mean",
-            "3.0",
-            "worst",
-            "1.0",
-            "best",
-            "so",
-            "far",
-            "5.0",
-        ]
-    )
-    assert second.split() == [
-        "generation",
-        "1",
-        "60",
-        "steps",
-        "best",
-        "3.0",
-        "(agent",
-        "22)",
-        "mean",
-        "2.5",
-        "worst",
-        "2.0",
-        "best",
-        "so",
-        "far",
-        "5.0,",
-        "1",
-        "dead",
-    ]
-    assert "all agents are dead" in generation_line(0, 10, np.full(2, -np.inf), [0, 1], -np.inf)
-
-
 def test_lines_of_lineage(tmp_path):
     track, context = make_track(tmp_path)
     evaluated(track, context, -np.inf, 5.0, 3.0)
@@ -174,6 +125,14 @@ def test_lines_of_lineage(tmp_path):
         "fitness": 5.0,
         "error": 1.0,  # of returns 4 and 6
     }
+
+
+def test_the_speed_of_a_run_that_goes_on_leaves_out_what_was_before(tmp_path):
+    track, context = make_track(tmp_path)
+    context.env_steps = 10**12
+    track.begin(context)
+    evaluated(track, context, 1.0, 5.0, 3.0)
+    assert lines(track)[0]["steps_per_second"] < 10**9  # 30 steps
 
 
 def test_standard_errors():

@@ -1,0 +1,172 @@
+"""How far the runs of a folder are: what can be said of each without loading an agent."""
+
+import json
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from evorl.checkpoint import MANIFEST, NEW
+from evorl.config import RunConfig
+from evorl.config.yaml_text import one_line
+from evorl.errors import EvorlError, RunError
+from evorl.run_directory import (
+    CHECKPOINTS,
+    CONFIG,
+    LINEAGE,
+    METRICS,
+    SUMMARY,
+    RunDirectory,
+)
+from evorl.statistics import Estimate
+
+State = Literal["running", "finished", "stopped", "damaged"]
+OWN = (METRICS, LINEAGE, SUMMARY, CHECKPOINTS)  # that a folder has from a run and nothing else
+BLOCK = 2**16  # bytes of a long file that are read at a time, from its end
+
+
+class RunState(NamedTuple):
+    """One run, as far as it has come."""
+
+    path: Path
+    state: State
+    env: str | None = None
+    generation: int | None = None  # that was evaluated last
+    env_steps: int = 0  # of training
+    budget: int | None = None  # in environment steps
+    best: float | None = None  # confirmed fitness of the best agent so far
+    score: Estimate | None = None  # on held-out episodes, of a finished run
+    changed: float = 0.0  # when something was last written: seconds since 1970
+    problem: str | None = None  # what is damaged
+
+    def to_json(self) -> dict[str, Any]:
+        """For scripts."""
+        score = None if self.score is None else self.score._asdict()
+        changed = datetime.fromtimestamp(self.changed, UTC).isoformat(timespec="seconds")
+        return self._asdict() | {"path": str(self.path), "score": score, "changed": changed}
+
+
+def find_runs(folder: Path) -> list[RunState]:
+    """The runs of a folder, newest first; of a run directory, that run. Others are left out."""
+    try:
+        if not folder.exists():
+            raise RunError(
+                one_line(f"{folder}: no such folder; give the one that your runs are in")
+            )
+        if not folder.is_dir():
+            raise RunError(one_line(f"{folder}: is a file; give the folder that your runs are in"))
+        paths = [folder] if is_run(folder) else sorted(filter(is_run, folder.iterdir()))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise RunError(one_line(f"{folder}: cannot be read: {reason}")) from None
+    except ValueError:  # a null character in the name
+        raise RunError(one_line(f"{folder}: not the name of a folder")) from None
+    return sorted(map(state_of, paths), key=lambda run: -run.changed)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a run has made this folder: it has files of one, or a configuration of evorl's."""
+    if not path.is_dir():
+        return False
+    if any((path / name).exists() for name in OWN):
+        return True
+    try:
+        RunDirectory(path).config()
+    except EvorlError:
+        return False
+    return True
+
+
+def state_of(path: Path) -> RunState:
+    """How far a run is; one that cannot be read is damaged."""
+    directory = RunDirectory(path)
+    running, changed = directory.running, max(_times(path))
+    try:
+        config = RunDirectory.open(path).config()
+    except EvorlError as error:
+        return RunState(path, "damaged", changed=changed, problem=str(error))
+    known = RunState(
+        path, "stopped", config.env.id, budget=config.budget.env_steps, changed=changed
+    )
+    try:
+        known = known._replace(**_progress(path / METRICS))
+        if directory.finished:
+            score = directory.summary().score.mean
+            known = known._replace(state="finished", score=score)
+        elif not running:
+            refuse_damaged(directory, config)
+    except EvorlError as error:
+        return known._replace(state="damaged", problem=str(error))
+    return known._replace(state="running") if running else known
+
+
+def refuse_damaged(directory: RunDirectory, config: RunConfig) -> None:
+    """RunError where `evorl resume` has nothing to go on from; looks at no weights."""
+    births = len(directory.lineage().births)
+    path, found = directory.path, sorted((directory.path / CHECKPOINTS).glob("generation-*"))
+    checkpoints = [each for each in found if each.suffix != NEW]
+    if not checkpoints and births < (agents := config.population.size):
+        raise RunError(
+            one_line(f"{path / LINEAGE}: has {births} of {agents} agents; remove it and train anew")
+        )
+    known = [lines for checkpoint in reversed(checkpoints) if (lines := _lines_at(checkpoint))]
+    if checkpoints and not known:
+        raise RunError(one_line(f"{checkpoints[-1]}: no checkpoint there can be used"))
+    for name, count in directory.lines().items():
+        if known and count < known[0][name]:
+            raise RunError(
+                one_line(
+                    f"{path / name}: has {count} lines, but had {known[0][name]} at the last"
+                    " checkpoint"
+                )
+            )
+
+
+def _lines_at(checkpoint: Path) -> dict[str, int] | None:
+    """How many lines a run's files had at a checkpoint; None if it does not say."""
+    try:
+        lines = json.loads((checkpoint / MANIFEST).read_bytes())["state"]["lines"]
+        return {name: int(lines[name]) for name in (METRICS, LINEAGE)}
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _progress(path: Path) -> dict[str, Any]:
+    """What the last whole line of metrics.jsonl says; nothing before the first evaluation."""
+    line = last_line(path)
+    if line is None:
+        return {}
+    try:
+        found = json.loads(line)
+        progress = {name: int(found[name]) for name in ("generation", "env_steps")}
+        best = None if found["best"] is None else float(found["best"])
+    except (ValueError, TypeError, KeyError):
+        raise RunError(one_line(f"{path}: its last line is not of a run's metrics")) from None
+    return {**progress, "best": best if best is None or math.isfinite(best) else None}
+
+
+def last_line(path: Path) -> bytes | None:
+    """The last line that is whole; None if there is none. A long file is read from its end."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, 2)
+            start, tail = end, b""
+            while start > 0 and tail.count(b"\n") < 2:
+                step = min(start, max(BLOCK, len(tail)))
+                start -= step
+                file.seek(start)
+                tail = file.read(step) + tail
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunError(one_line(f"{path}: cannot be read: {error.strerror}")) from None
+    whole = tail.split(b"\n")[:-1]
+    return whole[-1] if whole else None
+
+
+def _times(path: Path) -> Iterator[float]:
+    """When the run last wrote something; the folder's own time counts if it never did."""
+    files = [path / name for name in (CONFIG, METRICS, LINEAGE, SUMMARY)]
+    times = [file.stat().st_mtime for file in files if file.is_file()]
+    yield from times or [path.stat().st_mtime]

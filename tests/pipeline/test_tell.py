@@ -1,0 +1,80 @@
+"""What a person sees at a generation's end."""
+
+import dataclasses
+import types
+
+import numpy as np
+from people import together
+
+from evorl.algorithms.dqn import DQN
+from evorl.config import Hyperparameters
+from evorl.console import Console
+from evorl.evolution.lineage import birth
+from evorl.genome import Architecture, Genome
+from evorl.networks.layout import Problem
+from evorl.pipeline.context import Context
+from evorl.pipeline.tell import Tell
+from evorl.population import Population
+
+VALUES = Hyperparameters().model_dump()
+
+
+def tell_all(quiet=False, verbose=False):
+    """Two generations of three agents, between which one is replaced."""
+    genomes = [Genome(20 + i, Architecture((8,)), VALUES) for i in range(3)]
+    everybody = together(Population(genomes, Problem(4, 2), DQN(), seed=1))
+    evolve = types.SimpleNamespace(births=[])
+    hall = types.SimpleNamespace(score=5.5)
+    tell = Tell(everybody, hall, evolve, Console(quiet, verbose))
+    context = Context(3)
+    context.env_steps = 1000
+    context.timer.seconds["step"] = 100.0
+    tell.begin(context)
+    for generation in (3, 4):
+        context.generation, context.finished = generation, generation == 4
+        context.env_steps += 30
+        context.timer.seconds["step"] += 2.0
+        context.fitness = np.array([1.0, 5.0, 3.0])
+        context.returns = context.fitness[:, None] + np.array([-1.0, 1.0])
+        tell.evaluation(context)
+        born = dataclasses.replace(genomes[1], id=23, parent=21, born=4, mutation="parameters")
+        evolve.births = [birth(born, 0, genomes[1], 3)]
+        everybody.genomes = [born, *genomes[1:]]
+        tell.births(context)
+
+
+def test_a_table_per_generation(capsys):
+    tell_all()
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert [line.split()[:4] for line in out.splitlines()] == [
+        ["generation", "3", "1,030", "steps"],
+        ["rank", "agent", "parent", "mutation"],
+        ["1", "21", "—", "initial"],
+        ["2", "22", "—", "initial"],
+        ["3", "20", "—", "initial"],
+        ["generation", "4", "1,060", "steps"],
+        ["rank", "agent", "parent", "mutation"],
+        ["1", "21", "—", "initial"],
+        ["2", "22", "—", "initial"],
+        ["3", "23", "21", "parameters"],
+    ]
+
+
+def test_verbose_adds_time_hyperparameters_and_births(capsys):
+    tell_all(verbose=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("  time")] == [
+        "  time: 2.0 s, 15 steps/s; step 100 %"
+    ] * 2
+    assert sum(line.startswith("  hyperparameters") for line in lines) == 2
+    assert [line for line in lines if line.startswith("  birth")] == [
+        "  birth: agent 23 replaces 20, child of 21: parameters (noise on the weights)"
+    ]  # and none after the last generation
+
+
+def test_quiet_says_nothing(capsys):
+    tell_all(quiet=True)
+    assert capsys.readouterr() == ("", "")
+    tell_all(quiet=True, verbose=True)
+    assert capsys.readouterr() == ("", "")
