@@ -32,9 +32,9 @@ CONFIG = {
     "algorithm": {"lr": 5e-4, "gamma": 0.99, "tau": 0.005, "n_step": 3, "learn_step": 2},
     "network": {"hidden": [128, 128], "activation": "relu"},
     "population": {"size": 4},
-    "evaluation": {"every": 1000, "episodes": 5, "confirm_episodes": 100},
+    "evaluation": {"every": 1000, "episodes": 5, "confirm_episodes": 50},
     "evolution": {"mutation": {"hyperparameters": 0.6, "architecture": 0.2, "parameters": 0.2}},
-    "budget": {"env_steps": 1_000_000, "stop_at": 225},  # of all ranks together; or a score
+    "budget": {"env_steps": 1_000_000, "stop_at": 235},  # of all ranks together; or a score
     "compile": False,
     "run": {"if_exists": "number"},
 }
