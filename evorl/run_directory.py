@@ -5,11 +5,12 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from safetensors import SafetensorError
@@ -128,12 +129,10 @@ class RunDirectory:
         with _writing(path):
             file = path.open("w")
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _lock(file):
                 raise RunError(
                     one_line(f"{self.path}: another process is training this run; wait for it")
-                ) from None
+                )
             yield
         path.unlink(missing_ok=True)
 
@@ -217,6 +216,18 @@ class RunDirectory:
         if not (self.path / BEST).exists():
             raise RunError(one_line(f"{self.path}: has no best agent yet"))
         return load_agent(self.path / BEST)
+
+
+def _lock(file: IO[str]) -> bool:
+    """Whether the lock is ours; who only asks for a run's state holds it for a moment, too."""
+    for wait in (0.02, 0.05, 0.1, None):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if wait is not None:
+                time.sleep(wait)
+    return False
 
 
 def _append(path: Path, lines: Sequence[dict[str, Any]]) -> None:

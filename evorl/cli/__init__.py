@@ -9,7 +9,9 @@ import click
 
 from evorl import __version__
 from evorl.cli.compare import compare
+from evorl.cli.dashboard import dashboard
 from evorl.cli.lineage import lineage
+from evorl.cli.report import report
 from evorl.cli.resume import resume
 from evorl.cli.schedule import schedule
 from evorl.cli.schema import schema
@@ -24,7 +26,7 @@ def cli() -> None:
     """Train and evolve populations of reinforcement-learning agents."""
 
 
-for _command in (train, resume, lineage, schedule, compare, schema):
+for _command in (train, resume, lineage, schedule, compare, report, dashboard, schema):
     cli.add_command(_command)
 
 

@@ -49,21 +49,25 @@ def read_metrics(path: Path) -> list[MetricsLine]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise RunError(one_line(f"{path}: cannot be read: {reason}")) from None
-    lines = []
-    for number, line in enumerate(text.split(b"\n")[:-1], 1):
-        try:
-            lines.append(_LINE.validate_json(line, strict=True))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            what = f"{where}: {first['msg']}" if where else first["msg"]
-            raise RunError(
-                one_line(f"{path}: line {number}: not metrics of this version: {what}")
-            ) from None
+    lines = [
+        parse_line(line, f"{path}: line {number}")
+        for number, line in enumerate(text.split(b"\n")[:-1], 1)
+    ]
     for number, (before, after) in enumerate(pairwise(lines), 2):
         if after.generation <= before.generation:
             raise RunError(one_line(f"{path}: line {number}: the generations go back in time"))
     return lines
+
+
+def parse_line(line: bytes, where: str) -> MetricsLine:
+    """One line; RunError, which says where, if it is none."""
+    try:
+        return _LINE.validate_json(line, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        what = f"{key}: {first['msg']}" if key else first["msg"]
+        raise RunError(one_line(f"{where}: not metrics of this version: {what}")) from None
 
 
 def running_seconds(lines: list[MetricsLine]) -> list[float]:

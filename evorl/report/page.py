@@ -1,7 +1,7 @@
 """One self-contained HTML page: template, style, scripts and data, from which no request leaves.
 
-The Content-Security-Policy allows the page's own script and style by their hashes, and nothing else;
-a served page may also ask its own server for newer data.
+The Content-Security-Policy allows the page's own script and style by their hashes, and nothing
+else; a served page may also ask its own server for newer data.
 """
 
 import base64
