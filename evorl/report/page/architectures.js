@@ -55,5 +55,5 @@ function drawShares(frame, run) {
   });
   const through = lineOf(run).map(({ row, agent }) => middles.get(`${label(agent)}@${row}`)).filter(Boolean);
   frame.path("through", polyline(through));
-  return { points, tip: ({ name, row, size }) => ({ title: name, pairs: [["generation", String(run.rows.generation[row])], ["agents", `${size} of ${run.rows.ids[row].length}`]] }) };
+  return { points: () => points, tip: ({ name, row, size }) => ({ title: name, pairs: [["generation", String(run.rows.generation[row])], ["agents", `${size} of ${run.rows.ids[row].length}`]] }) };
 }

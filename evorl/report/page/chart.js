@@ -2,7 +2,7 @@
 const REACH = 48; // pixels from a point at which the pointer still finds it
 
 class Chart {
-  // build(frame) draws, and answers {points: [{x, y, key, …}], tip(point), pick(point)}.
+  // build(frame) draws, and answers {points() → [{x, y, key, …}], start, tip(point), pick(point)}.
   constructor(key, label, height, build) {
     this.svg = svg("svg", { class: "chart", "data-chart": key, tabindex: 0, role: "application", "aria-roledescription": "chart", "aria-label": `${label}. Arrow keys move through its points.` });
     this.host = el("div", { class: "host" }, this.svg);
@@ -11,7 +11,7 @@ class Chart {
     this.key = null; // of the point under the cursor
     this.listen();
     charts.add(this);
-    new ResizeObserver(() => { if (this.host.clientWidth !== this.width) this.draw(); }).observe(this.host);
+    new ResizeObserver(() => { if (this.width && this.host.clientWidth !== this.width) this.draw(); }).observe(this.host);
   }
 
   draw() {
@@ -20,16 +20,26 @@ class Chart {
     const height = typeof this.height === "function" ? this.height(this.width) : this.height;
     this.svg.replaceChildren();
     this.frame = new Frame(this.svg, this.width, height);
-    const model = this.build(this.frame) ?? { points: [] };
-    this.model = model;
-    this.columns = columnsOf(model.points);
+    this.model = this.build(this.frame);
+    this.found = this.sorted = null;
     this.cursor = svg("circle", { class: "ring", r: 6, visibility: "hidden" });
     this.svg.append(this.cursor);
     if (this.key !== null) {
-      const same = model.points.find((point) => point.key === this.key);
+      const same = this.points.find((point) => point.key === this.key);
       if (same) this.show(same);
       else this.hide();
     }
+  }
+
+  // Worked out only when somebody points at the chart.
+  get points() {
+    this.found ??= this.model?.points() ?? [];
+    return this.found;
+  }
+
+  get columns() {
+    this.sorted ??= columnsOf(this.points);
+    return this.sorted;
   }
 
   show(point) {
@@ -51,7 +61,7 @@ class Chart {
   listen() {
     const at = (event) => {
       const box = this.svg.getBoundingClientRect();
-      const point = this.columns && nearest(this.columns, event.clientX - box.left, event.clientY - box.top);
+      const point = nearest(this.columns, event.clientX - box.left, event.clientY - box.top);
       if (point) this.show(point);
       else this.hide();
       return point;
@@ -62,7 +72,7 @@ class Chart {
     this.svg.addEventListener("dblclick", (event) => this.pick(at(event)));
     this.svg.addEventListener("blur", () => this.hide());
     this.svg.addEventListener("focus", () => {
-      if (this.svg.matches(":focus-visible") && this.model?.points.length) this.show(this.model.start ?? this.model.points[this.model.points.length - 1]);
+      if (this.svg.matches(":focus-visible") && this.points.length) this.show(this.model.start ?? this.points[this.points.length - 1]);
     });
     this.svg.addEventListener("keydown", (event) => this.keydown(event));
     document.addEventListener("pointerdown", (event) => { if (!this.svg.contains(event.target)) this.hide(); });
@@ -70,12 +80,12 @@ class Chart {
   }
 
   keydown(event) {
-    if (!this.columns?.length) return;
-    const current = this.model.points.find((point) => point.key === this.key);
+    if (!this.points.length) return;
+    const current = this.points.find((point) => point.key === this.key);
     if (event.key === "Escape") this.hide();
     else if (event.key === "Enter" && current) this.pick(current);
     else {
-      const next = step(this.columns, current ?? this.model.points[0], event.key);
+      const next = step(this.columns, current ?? this.points[0], event.key);
       if (!next) return;
       this.show(next);
     }
@@ -144,7 +154,7 @@ class Frame {
 
   empty(text) {
     this.text(this.width / 2, this.height / 2, text, { "text-anchor": "middle" });
-    return { points: [] };
+    return { points: () => [] };
   }
 }
 

@@ -14,15 +14,17 @@ class Comparison {
     const curves = new Chart("curves", "Fitness of the runs", (width) => (width < 600 ? 300 : 360), (frame) => drawCurves(frame, this.data.runs, shown()));
     const pick = el("select", { "aria-label": "curve", change: () => { view.curve = pick.value; redraw(); } }, Object.entries(CURVES).map(([value, text]) => el("option", { value }, text)));
     this.groups = el("div");
+    this.legend = el("div", { class: "legend", "aria-hidden": "true" });
     this.node = el("div", {},
       card("scores", "Scores", "Mean over held-out episodes of each run's best agent, with its 95 % interval over episodes.", this.checks.node, scores.host),
-      card("curves", "Fitness", null, el("label", { class: "pick" }, "curve ", pick), curves.host), this.groups);
+      card("curves", "Fitness", null, el("label", { class: "pick" }, "curve ", pick), curves.host, this.legend), this.groups);
     this.update(data);
   }
 
   update(data) {
     this.data = data;
     this.checks.show(data.runs.map((run) => ({ key: run.name, label: run.name, swatch: swatch(runColour(data.runs, run)) })));
+    this.legend.replaceChildren(...data.runs.map((run, i) => el("span", {}, svg("svg", { class: "dash", viewBox: "0 0 26 10" }, svg("path", { class: "curve", d: "M0 5H26", stroke: runColour(data.runs, run), "stroke-dasharray": DASHES[i % DASHES.length] || null })), run.name)));
     this.groups.replaceChildren(...groupTables(data.comparison));
   }
 }
@@ -38,14 +40,14 @@ function drawScores(frame, runs, shown) {
   const points = shown.map((run, i) => {
     const top = 4 + i * 34, y = top + 24, colour = runColour(runs, run), score = run.headline.score;
     frame.text(frame.left, top + 12, run.name, { class: "strong" });
-    frame.text(frame.right, top + 12, score ? `${figure(score.mean[0])} (${range(score.mean)})` : run.state, { "text-anchor": "end" });
+    frame.text(frame.right, top + 12, score ? estimate(score.mean) : run.state, { "text-anchor": "end" });
     if (!score) return null;
     const [value, from, to] = score.mean;
     if (from !== null) frame.add("line", { class: "whisker", x1: x(from), x2: x(to), y1: y, y2: y, stroke: colour });
     frame.add("circle", { cx: x(value), cy: y, r: 5, fill: colour });
     return { x: x(value), y, key: run.name, run };
   }).filter(Boolean);
-  return { points, tip: ({ run }) => ({ title: run.name, pairs: [["environment", run.env], ["mean", `${figure(run.headline.score.mean[0])} (${range(run.headline.score.mean)})`], ["IQM", `${figure(run.headline.score.iqm[0])} (${range(run.headline.score.iqm)})`], ["episodes", count(run.headline.score.episodes)]] }) };
+  return { points: () => points, tip: ({ run }) => ({ title: run.name, pairs: [["environment", run.env], ["mean", estimate(run.headline.score.mean)], ["IQM", estimate(run.headline.score.iqm)], ["episodes", count(run.headline.score.episodes)]] }) };
 }
 
 function curveOf(run) {
@@ -73,7 +75,7 @@ function drawCurves(frame, runs, shown) {
     frame.path("curve", polyline(own), { stroke: runColour(runs, run), "stroke-dasharray": DASHES[i % DASHES.length] || null, ...cut });
     points.push(...own.filter((p) => p.y > frame.top - 8 && p.y < frame.bottom + 8));
   }
-  return { points, tip: ({ run, row, value }) => ({ title: run.name, pairs: [[CURVES[view.curve], figure(value)], ["generation", String(run.rows.generation[row])], ["steps", count(run.rows.env_steps[row])], ["time", duration(run.rows.seconds[row])]] }) };
+  return { points: () => points, tip: ({ run, row, value }) => ({ title: run.name, pairs: [[CURVES[view.curve], figure(value)], ["generation", String(run.rows.generation[row])], ["steps", count(run.rows.env_steps[row])], ["time", duration(run.rows.seconds[row])]] }) };
 }
 
 function groupTables(comparison) {
@@ -81,7 +83,7 @@ function groupTables(comparison) {
   const cell = (title, text, right = true) => el("td", { class: right ? "right" : "main", "data-title": title }, text);
   const table = (head, rows) => el("table", { class: "stack" }, el("thead", {}, el("tr", {}, head.map(([text, right]) => el("th", { class: right ? "right" : null, scope: "col" }, text)))), el("tbody", {}, rows));
   const groups = table([["group"], ["environment", true], ["runs", true], ["IQM", true], ["mean", true], ["steps a run", true]], comparison.groups.map((group) => el("tr", {},
-    cell("", group.label, false), cell("environment", group.env), cell("runs", String(group.runs.length)), cell("IQM", `${figure(group.iqm[0])} (${range(group.iqm)})`), cell("mean", `${figure(group.mean[0])} (${range(group.mean)})`), cell("steps", count(group.steps)))));
+    cell("", group.label, false), cell("environment", group.env), cell("runs", String(group.runs.length)), cell("IQM", estimate(group.iqm)), cell("mean", estimate(group.mean)), cell("steps", count(group.steps)))));
   const pairs = comparison.improvements.map((one) => el("tr", {}, cell("", `${one.x} > ${one.y}`, false), cell("probability", one.probability[0].toFixed(2)), cell("95 % interval", one.probability[1] === null ? "no interval" : `${one.probability[1].toFixed(2)} to ${one.probability[2].toFixed(2)}`)));
   return [card("groups", "Finished runs by configuration", "Runs that differ in name and seed only are one group. Intervals are over runs, and too narrow for fewer than about ten of them.",
     groups, ...(pairs.length ? [el("h3", {}, "How probably a run of one beats one of the other"), table([["X > Y"], ["probability", true], ["95 % interval", true]], pairs)] : []),

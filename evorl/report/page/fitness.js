@@ -3,7 +3,7 @@ function fitnessSection(get) {
   const chart = new Chart("fitness", "Fitness over time", (width) => (width < 600 ? 300 : 400), (frame) => {
     const run = get();
     const model = drawLines(frame, run, {
-      series: (agent) => agent.fitness, title: "fitness", clip: view.clip, include: view.show.has("record") ? [Math.max(...run.rows.best.filter((v) => v !== null), -Infinity)].filter(Number.isFinite) : [],
+      series: (agent) => agent.fitness, title: "fitness", clip: view.clip, include: around(run),
       before: (x, y, through, cut) => {
         const errors = through.map((p) => ({ ...p, error: valueAt(p.agent, p.row, (agent) => agent.error) })).filter((p) => p.error !== null);
         if (view.show.has("error") && errors.length > 1) {
@@ -16,14 +16,22 @@ function fitnessSection(get) {
         }
       },
     });
-    if (model.points.length) {
-      model.tip = (point) => {
-        const error = valueAt(point.agent, point.row, (agent) => agent.error);
-        return about(run, point, [["fitness", figure(point.value) + (error === null ? "" : ` ± ${figure(error)}`)]]);
-      };
-    }
+    model.tip = (point) => {
+      const error = valueAt(point.agent, point.row, (agent) => agent.error);
+      return about(run, point, [["fitness", figure(point.value) + (error === null ? "" : ` ± ${figure(error)}`)]]);
+    };
     return model;
   });
+  // What has to fit beside the agents: the record, and the errors of the line.
+  function around(run) {
+    const record = view.show.has("record") ? extent(run.rows.best)?.[1] ?? null : null;
+    const errors = view.show.has("error") ? lineOf(run).flatMap(({ agent, row }) => {
+      const value = valueAt(agent, row, (one) => one.fitness), error = valueAt(agent, row, (one) => one.error);
+      return value === null || error === null ? [] : [value - error, value + error];
+    }) : [];
+    return [record, ...errors];
+  }
+
   const checks = new Checks("shown in the chart", (key) => (key === "clip" ? view.clip : view.show.has(key)), (key, on) => {
     if (key === "clip") view.clip = on;
     else if (on) view.show.add(key);

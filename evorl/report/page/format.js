@@ -56,6 +56,17 @@ function age(since) {
   return `${Math.round(seconds / 86400)} days ago`;
 }
 
-function range([, low, high]) {
-  return low === null ? "no interval" : `${figure(low)} to ${figure(high)}`;
+// Figures that belong together, with equally many decimals.
+function even(values) {
+  const places = Math.max(...values.map((value) => Math.abs(value ?? 0))) >= 10 ? 1 : 3;
+  return values.map((value) => (value === null ? "—" : value.toFixed(places).replace("-", MINUS)));
+}
+
+function range(values) {
+  const [, low, high] = even(values);
+  return values[1] === null ? "no interval" : `${low} to ${high}`;
+}
+
+function estimate(values) {
+  return `${even(values)[0]} (${range(values)})`;
 }

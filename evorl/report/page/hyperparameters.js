@@ -43,10 +43,10 @@ function drawSteps(frame, run, kind, series) {
   const y = makeScale(kind, around[0], around[1], frame.bottom, frame.top, 0.06);
   frame.yAxis(y, "", precise, 4);
   const x = frame.timeAxis(run);
-  const points = pointsOf(run, x, y, series);
+  const points = () => pointsOf(run, x, y, series);
   if (view.show.has("crowd")) {
-    frame.path("crowd", crowdPath(run, x, y, series));
-    if (points.length < 3000) frame.path("crowd-dots", dotsPath(points, 1.5));
+    frame.path(run.dense ? "crowd dense" : "crowd", crowdPath(run, x, y, series));
+    if (!run.dense) frame.path("crowd-dots", dotsPath(points(), 1.5));
   }
   const through = lineOf(run).map(({ agent, row }) => ({ agent, row, first: true, key: `${agent.id}@${row}`, x: x(row), value: listOf(agent, series)[row - agent.start] }))
     .filter((p) => p.value !== null && p.value !== undefined).map((p) => ({ ...p, y: y(p.value) }));
@@ -54,5 +54,5 @@ function drawSteps(frame, run, kind, series) {
   frame.path("line-halo", steps);
   frame.path("line", steps);
   if (through.length === 1) frame.path("line-dots", dotsPath(through, 3));
-  return { points: view.show.has("crowd") ? [...points, ...through] : through, start: through[through.length - 1], pick: ({ agent }) => follow(agent.id) };
+  return { points: () => (view.show.has("crowd") ? [...points(), ...through] : through), start: through[through.length - 1], pick: ({ agent }) => follow(agent.id) };
 }

@@ -56,10 +56,10 @@ function drawLines(frame, run, { kind = "linear", series, title, show = brief, c
   frame.yAxis(y, title, show, Math.max(3, Math.floor((frame.bottom - frame.top) / 44)));
   const x = frame.timeAxis(run), cut = frame.clip();
   const usable = (agent) => (kind === "log" ? listOf(agent, series).map((v) => (v > 0 ? v : null)) : listOf(agent, series));
-  const points = pointsOf(run, x, y, usable).filter((p) => p.y > frame.top - 8 && p.y < frame.bottom + 8);
+  const points = () => pointsOf(run, x, y, usable).filter((p) => p.y > frame.top - 8 && p.y < frame.bottom + 8);
   if (view.show.has("crowd")) {
-    frame.path("crowd", crowdPath(run, x, y, usable), cut);
-    if (points.length < 3000) frame.path("crowd-dots", dotsPath(points, 1.6), cut);
+    frame.path(run.dense ? "crowd dense" : "crowd", crowdPath(run, x, y, usable), cut);
+    if (!run.dense) frame.path("crowd-dots", dotsPath(points(), 1.6), cut);
   }
   const through = line.map(({ agent, row }) => ({ agent, row, x: x(row), value: usable(agent)[row - agent.start] }))
     .filter((p) => p.value !== null && p.value !== undefined).map((p) => ({ ...p, y: y.clamp(p.value), key: `${p.agent.id}@${p.row}`, first: true }));
@@ -67,7 +67,7 @@ function drawLines(frame, run, { kind = "linear", series, title, show = brief, c
   frame.path("line-halo", polyline(through), cut);
   frame.path("line", polyline(through), cut);
   if (through.length < 80) frame.path("line-dots", dotsPath(through, through.length < 30 ? 3.4 : 2.4), cut);
-  const shown = view.show.has("crowd") ? [...points, ...through] : through;
+  const shown = () => (view.show.has("crowd") ? [...points(), ...through] : through);
   return { points: shown, start: through[through.length - 1], x, y, pick: ({ agent }) => follow(agent.id) };
 }
 

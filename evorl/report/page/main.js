@@ -48,7 +48,7 @@ class ReportPage {
     page.append(this.bar);
     if (data.runs.length > 1) {
       this.comparison = new Comparison(data);
-      page.append(el("h1", {}, `${data.runs.length} runs`), el("p", { class: "env muted" }, [...new Set(data.runs.map((run) => run.env))].join(", ")), el("p"), this.comparison.node,
+      page.append(el("h1", {}, `${data.runs.length} runs`), el("p", { class: "muted intro" }, [...new Set(data.runs.map((run) => run.env))].join(", ")), this.comparison.node,
         el("section", { class: "bar" }, el("h2", {}, "One run in detail"), el("label", { class: "pick" }, this.which)));
     }
     page.append(this.body, el("p", { class: "foot" }, "Made by evorl. This page asks nothing of any other machine."));
@@ -86,9 +86,14 @@ class ReportPage {
     this.bar.querySelector(".who").textContent = several ? `${this.data.runs.length} runs` : run.name;
     this.state.className = `state ${run.state}`;
     this.state.textContent = several ? `${run.name}: ${run.state}` : run.state;
-    const agents = run.agents.filter((agent) => agent.start !== null);
+    // Those of the latest generation, and whoever is followed: the charts lead to the others.
+    const listed = new Set(run.rows.ids[run.count - 1] ?? []);
+    if (view.line !== "best") listed.add(Number(view.line));
+    const agents = [...listed].filter((id) => run.byId.has(id)).sort((a, b) => a - b).map((id) => run.byId.get(id));
     const options = [["best", run.best ? `the best agent, ${run.best.id}` : "the best agent"], ...agents.map((agent) => [String(agent.id), `agent ${agent.id}`])];
-    if (this.line.options.length !== options.length || this.line.options[0].textContent !== options[0][1]) {
+    const known = JSON.stringify(options);
+    if (known !== this.known) {
+      this.known = known;
       this.line.replaceChildren(...options.map(([value, text]) => el("option", { value }, text)));
     }
     this.line.value = options.some(([value]) => value === view.line) ? view.line : "best";
@@ -100,7 +105,7 @@ class ReportPage {
 class ListPage {
   constructor(data) {
     this.list = new RunList(data);
-    page.append(el("nav", { class: "bar", "aria-label": "view" }, el("span", { class: "who" }, "evorl"), el("span", { class: "muted" }, data.folder), el("span", { class: "space" }), themeButton()), el("h1", {}, "Runs"), el("p", { class: "note" }, "Newest first. A run's report follows it while it trains."), el("p"), this.list.node);
+    page.append(el("nav", { class: "bar", "aria-label": "view" }, el("span", { class: "who" }, "evorl"), el("span", { class: "muted" }, data.folder), el("span", { class: "space" }), themeButton()), el("h1", {}, "Runs"), el("p", { class: "note intro" }, "Newest first. A run's report follows it while it trains."), this.list.node);
   }
 
   update(data) {

@@ -33,7 +33,7 @@ function drawStrips(frame, run) {
     frame.add("line", { class: `mean${reference}`, x1: x(one.mean), x2: x(one.mean), y1: middle - 11, y2: middle + 11 });
     points.push(...marks);
   });
-  return { points, tip: (point) => stripTip(run, point), pick: ({ id }) => { if (id !== undefined) follow(id); } };
+  return { points: () => points, tip: (point) => stripTip(run, point), pick: ({ id }) => { if (id !== undefined) follow(id); } };
 }
 
 function stripTip(run, { id, change, one }) {

@@ -3,7 +3,7 @@ class RunList {
   constructor(data) {
     this.chosen = new Set();
     this.rows = new Map();
-    this.search = el("input", { type: "search", placeholder: "filter by name or environment", "aria-label": "filter", input: () => this.show() });
+    this.search = el("input", { type: "search", placeholder: "filter by name", size: 24, "aria-label": "filter", input: () => this.show() });
     this.compare = el("a", { class: "button" }, "compare");
     this.body = el("tbody");
     const heads = [["", "tick"], ["run"], ["environment"], ["state"], ["score", "right"], ["training steps", "right"], ["last written", "right"]];
@@ -53,14 +53,14 @@ class RunList {
     box.disabled = run.state === "damaged";
     const cell = (title, name, ...children) => el("td", { class: name, "data-title": title }, ...children);
     const name = run.state === "damaged" ? run.name : el("a", { href: reportAddress([run.name]) }, run.name);
-    const score = run.score ? [figure(run.score[0]), el("span", { class: "muted" }, ` (${range(run.score)})`)] : run.best === null ? ["—"] : [el("span", { class: "muted" }, "best so far "), figure(run.best)];
+    const score = run.score ? [even(run.score)[0], el("span", { class: "muted" }, ` (${range(run.score)})`)] : run.best === null ? ["—"] : [el("span", { class: "muted" }, "best so far "), figure(run.best)];
     const steps = cell("steps", "right", run.env_steps === null ? "—" : brief(run.env_steps));
     if (run.state === "running" && run.share !== null) {
       const bar = el("div", { class: "progress" }, el("div"));
       bar.firstChild.style.width = `${Math.min(100, 100 * run.share)}%`;
       steps.append(bar);
     }
-    return el("tr", { "data-run": run.name }, cell("", "tick", box), cell("", "main", name), cell("", "", run.env), cell("", "", el("span", { class: `state ${run.state}` }, run.problem ?? run.state)),
+    return el("tr", { "data-run": run.name }, cell("", "tick", box), cell("", "main", name), cell("", "", run.env), cell("", "", el("span", { class: `state ${run.state}` }, run.problem ? `damaged: ${run.problem}` : run.state)),
       cell("score", "right", ...score), steps, cell("last written", "right", el("span", { "data-updated": run.updated }, age(run.updated))));
   }
 }

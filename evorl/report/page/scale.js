@@ -57,7 +57,7 @@ function logTicks(low, high) {
 
 // Lowest and highest of many values; with `clip`, without the few that lie far out.
 function extent(values, clip = false) {
-  const known = values.filter((v) => v !== null && v !== undefined).sort((a, b) => a - b);
+  const known = Float64Array.from(values.filter((v) => v !== null && v !== undefined)).sort();
   if (!known.length) return null;
   const low = known[0], high = known[known.length - 1];
   if (!clip || known.length < 8) return [low, high];

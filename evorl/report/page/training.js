@@ -24,7 +24,7 @@ function drawSpeed(frame, run) {
   const points = run.rows.rate.map((rate, row) => ({ x: x(row), y: y(rate), key: String(row), row, rate }));
   frame.path("plain", polyline(points));
   if (points.length < 200) frame.path("plain-dots", dotsPath(points, 2.4));
-  return { points, tip: ({ row, rate }) => ({ title: `generation ${run.rows.generation[row]}`, pairs: [["steps per second", count(rate)], ["time", duration(run.rows.seconds[row])]] }) };
+  return { points: () => points, tip: ({ row, rate }) => ({ title: `generation ${run.rows.generation[row]}`, pairs: [["steps per second", count(rate)], ["time", duration(run.rows.seconds[row])]] }) };
 }
 
 function timeShares(run) {

@@ -16,8 +16,8 @@ function treeSection(get) {
   const scroll = el("div", { class: "scroll" });
   const legend = el("div");
   const checks = new Checks("mutations shown", ...toggled(view.hidden.kind));
-  const places = (run) => Math.max(1, ...run.agents.map((agent) => agent.place + 1));
-  const rowHeight = (run) => Math.max(5, Math.min(32, 560 / places(run)));
+  const places = (run) => run.agents.reduce((most, agent) => Math.max(most, agent.place + 1), 1);
+  const rowHeight = (run) => Math.max(3, Math.min(32, 560 / places(run)));
   const chart = new Chart("tree", "Family tree", () => 62 + rowHeight(get()) * places(get()), (frame) => drawTree(frame, get(), places(get())));
   scroll.append(chart.host);
   const node = card("tree", "Family tree", "A column is a generation, a row a place in the population. A curve leads from a parent, as it was copied, to its child, whose shape tells the mutation; colour is fitness. Thick: the line of descent of the best agent.", checks.node, scroll, legend);
@@ -25,7 +25,7 @@ function treeSection(get) {
     node,
     update() {
       const run = get();
-      chart.host.style.minWidth = `${Math.min(20000, run.count * 4 + 50)}px`;
+      chart.host.style.minWidth = `${Math.min(20000, run.count * 3 + 50)}px`;
       const kinds = [...new Set(run.agents.map((agent) => agent.mutation))];
       checks.show(kinds.map((kind) => ({ key: kind, label: kind === "initial" ? "from the start" : kind, swatch: swatch("var(--muted)", SHAPES[shapeOf(kind)](7, 7, 5)) })));
       legend.replaceChildren(...(run.clipped ? [ramp(run.clipped[0], run.clipped[1], "fitness")] : []));
@@ -46,7 +46,11 @@ function drawTree(frame, run, places) {
   for (let row = 0; row < run.count; row += every) frame.text(x(row), frame.bottom + 16, String(run.rows.generation[row]), { "text-anchor": "middle" });
   frame.text(frame.right, frame.height - 3, "generation", { "text-anchor": "end" });
 
-  const stays = [], edges = [], dead = [], shades = new Map(), points = [];
+  // Where a mark would be no more than a speck, cells fill the plane, and only the line is drawn in.
+  const dense = radius < 2.2, thin = dense ? " thin" : "";
+  const mark = dense ? (cx, cy) => `M${(cx - wide / 2).toFixed(1)} ${(cy - high / 2).toFixed(1)}h${wide.toFixed(2)}v${high.toFixed(2)}h${-wide.toFixed(2)}Z`
+    : (cx, cy, first, agent) => SHAPES[first ? shapeOf(agent.mutation) : "circle"](cx, cy, first ? radius : radius * 0.85);
+  const stays = [], edges = [], dead = [], shades = new Map();
   for (const agent of run.agents) {
     if (agent.start === null) continue;
     const dim = view.hidden.kind.has(agent.mutation), end = agent.start + agent.fitness.length - 1;
@@ -54,24 +58,31 @@ function drawTree(frame, run, places) {
     const parent = agent.parent === null ? null : run.byId.get(agent.parent), from = run.rowOf.get(agent.left);
     if (parent && from !== undefined && !dim) edges.push(edge(x(from), y(parent.place), x(agent.start), y(agent.place)));
     agent.fitness.forEach((value, k) => {
-      const row = agent.start + k, cx = x(row), cy = y(agent.place);
-      points.push({ x: cx, y: cy, key: `${agent.id}@${row}`, agent, row, value });
+      const cx = x(agent.start + k), cy = y(agent.place);
       if (value === null) { dead.push(`M${cx - 3} ${cy - 3}l6 6m0 -6l-6 6`); return; }
       const name = dim ? "dim" : shadeOf(value, run.clipped);
       if (!shades.has(name)) shades.set(name, []);
-      shades.get(name).push(SHAPES[k ? "circle" : shapeOf(agent.mutation)](cx, cy, k ? radius * 0.85 : radius));
+      shades.get(name).push(mark(cx, cy, k === 0, agent));
     });
   }
-  frame.path("stay", stays.join(""));
-  frame.path("edge", edges.join(""));
+  const nodes = () => { for (const [name, marks] of shades) frame.path(`node${dense ? " cell" : ""}${name === "dim" ? " dim" : ""}`, marks.join(""), name === "dim" ? {} : { fill: shade(name) }); };
+  if (dense) nodes();
+  else {
+    frame.path("stay", stays.join(""));
+    frame.path("edge", edges.join(""));
+  }
   const line = lineOf(run).map(({ row, agent }) => ({ row, agent, x: x(row), y: y(agent.place) }));
-  frame.path("line-halo", lineagePath(line));
-  frame.path("line", lineagePath(line));
-  for (const [name, marks] of shades) frame.path(name === "dim" ? "node dim" : "node", marks.join(""), name === "dim" ? {} : { fill: shade(name) });
+  frame.path(`line-halo${thin}`, lineagePath(line));
+  frame.path(`line${thin}`, lineagePath(line));
+  if (!dense) nodes();
   frame.path("dead", dead.join(""));
   const last = line[line.length - 1];
   if (last) frame.add("circle", { class: "ring", cx: last.x, cy: last.y, r: radius + 3.5 });
-  return { points, start: last && points.find((p) => p.key === `${last.agent.id}@${last.row}`), tip: (point) => treeTip(run, point), pick: ({ agent }) => follow(agent.id) };
+  const pointOf = (agent, row) => ({ x: x(row), y: y(agent.place), key: `${agent.id}@${row}`, agent, row, value: valueAt(agent, row, (one) => one.fitness) });
+  return {
+    points: () => run.agents.flatMap((agent) => (agent.start === null ? [] : agent.fitness.map((_, k) => pointOf(agent, agent.start + k)))),
+    start: last && pointOf(last.agent, last.row), tip: (point) => treeTip(run, point), pick: ({ agent }) => follow(agent.id),
+  };
 }
 
 function edge(x1, y1, x2, y2) {

@@ -9,12 +9,25 @@ const view = {
 };
 const AXES = { env_steps: "training steps of all agents", generation: "generation", seconds: "time" };
 
-const charts = new Set(); // all that are on the page
+// All charts on the page are drawn again: at once those that are seen, then one after the other.
+const charts = new Set();
+let waiting = [];
 function redraw() {
-  for (const chart of charts) {
-    if (chart.host.isConnected) chart.draw();
-    else charts.delete(chart);
-  }
+  for (const chart of charts) if (!chart.host.isConnected) charts.delete(chart);
+  const seen = (chart) => {
+    const box = chart.host.getBoundingClientRect();
+    return box.bottom > 0 && box.top < window.innerHeight;
+  };
+  const idle = !waiting.length;
+  waiting = [...charts].filter((chart) => !seen(chart));
+  for (const chart of charts) if (!waiting.includes(chart)) chart.draw();
+  if (idle) setTimeout(drawNext);
+}
+
+function drawNext() {
+  const chart = waiting.shift();
+  if (chart?.host.isConnected) chart.draw();
+  if (waiting.length) setTimeout(drawNext);
 }
 
 function toggled(set) {
@@ -28,6 +41,7 @@ function prepare(run) {
   run.rowOf = new Map(run.rows.generation.map((generation, row) => [generation, row]));
   run.fitness = run.agents.flatMap((agent) => agent.fitness.filter((value) => value !== null));
   run.clipped = extent(run.fitness, true);
+  run.dense = run.fitness.length > 3000; // too many for a dot each
   return run;
 }
 
