@@ -7,6 +7,7 @@ from typing import Any
 
 from evorl.agent_file import FACTS
 from evorl.config import RunConfig
+from evorl.config.yaml_text import one_line
 from evorl.errors import RunError
 from evorl.report.metrics import MetricsLine, parse_line
 from evorl.report.numbers import interval, short
@@ -30,15 +31,15 @@ class RunsFolder:
     """A folder of runs; a run's name is its path below it, such as `cartpole` or `lander/7`."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            if not path.is_dir():
-                what = "is a file, not a folder" if path.exists() else "no such folder"
-                raise RunError(f"{path}: {what}; give the folder that your runs are in")
-            if (path / CONFIG).is_file():
-                raise RunError(f"{path}: is a run; give the folder that it is in, or evorl report")
-            self.path, self.real = path, path.resolve()
-        except ValueError:  # a null character in the name
-            raise RunError(f"{str(path)!r}: not the name of a folder") from None
+        problem = None
+        if not path.is_dir():
+            what = "is a file, not a folder" if path.exists() else "no such folder"
+            problem = f"{what}; give the folder that your runs are in"
+        elif (path / CONFIG).is_file():
+            problem = "is a run; give the folder that it is in, or use evorl report"
+        if problem is not None:
+            raise RunError(one_line(f"{path}: {problem}"))
+        self.path, self.real = path, path.resolve()
         self._listed: dict[str, tuple[object, dict[str, Any]]] = {}
 
     def run(self, name: str) -> RunDirectory:

@@ -62,9 +62,15 @@ def read_run(directory: RunDirectory, name: str | None = None) -> dict[str, Any]
 
 def _lineage(directory: RunDirectory, rows: list[MetricsLine]) -> Lineage:
     """Empty for a run that has only just begun."""
-    path = directory.path / LINEAGE
-    if not rows and (not path.exists() or b"\n" not in path.read_bytes()):
-        return Lineage()
+    if not rows:
+        try:
+            begun = b"\n" in (directory.path / LINEAGE).read_bytes()
+        except FileNotFoundError:
+            begun = False
+        except OSError:
+            begun = True  # `lineage` says what is wrong
+        if not begun:
+            return Lineage()
     return directory.lineage()
 
 
