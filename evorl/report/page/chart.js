@@ -42,8 +42,16 @@ class Chart {
     return this.sorted;
   }
 
+  // The tooltip goes along with a chart that the keys are in, as when focus scrolls it into view.
+  scrolled() {
+    if (this.key === null) return;
+    if (document.activeElement === this.svg) this.show(this.current);
+    else this.hide();
+  }
+
   show(point) {
     this.key = point.key;
+    this.current = point;
     this.cursor.setAttribute("cx", point.x);
     this.cursor.setAttribute("cy", point.y);
     this.cursor.setAttribute("visibility", "visible");
@@ -76,7 +84,7 @@ class Chart {
     });
     this.svg.addEventListener("keydown", (event) => this.keydown(event));
     document.addEventListener("pointerdown", (event) => { if (!this.svg.contains(event.target)) this.hide(); });
-    window.addEventListener("scroll", () => this.hide(), { passive: true, capture: true });
+    window.addEventListener("scroll", () => this.scrolled(), { passive: true, capture: true });
   }
 
   keydown(event) {
