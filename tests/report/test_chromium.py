@@ -17,6 +17,8 @@ from evorl.run_directory import RunDirectory
 
 from .runs import finished, go_on, going, just_begun
 
+pytestmark = pytest.mark.slow
+
 CHARTS = {
     "fitness": "path.line, path.crowd, path.record, path.band",
     "tree": "path.node, path.edge, path.line",

@@ -91,6 +91,7 @@ def test_a_port_in_use_is_one_line(evorl, tmp_path):
     assert "not an address of this machine" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
 def test_the_dashboard_serves_until_interrupted(tmp_path, host, warned):
     finished(tmp_path)
