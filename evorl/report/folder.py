@@ -27,6 +27,10 @@ DEPTH = 3  # folders below the one of all runs in which runs are looked for
 FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, SCHEDULE, LOCK, BEST, f"{BEST}/{FACTS}")
 
 
+class NoSuchRunError(RunError):
+    """A name that is no run's, or leads out of the folder: which of both is not told."""
+
+
 class RunsFolder:
     """A folder of runs; a run's name is its path below it, such as `cartpole` or `lander/7`."""
 
@@ -43,8 +47,8 @@ class RunsFolder:
         self._listed: dict[str, tuple[object, dict[str, Any]]] = {}
 
     def run(self, name: str) -> RunDirectory:
-        """The run of this name; RunError if there is none, or if the name leads out of here."""
-        refused = RunError("no such run in this folder")
+        """The run of this name; NoSuchRunError if there is none, or if it leads out of here."""
+        refused = NoSuchRunError("no such run in this folder")
         pure = PurePosixPath(name)
         if not name or "\0" in name or "\\" in name or pure.is_absolute():
             raise refused

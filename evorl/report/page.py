@@ -40,6 +40,7 @@ SCRIPTS = (  # in this order, as one script
     "runs.js",
     "main.js",
 )
+NONE, SELF = "'none'", "'self'"
 ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
@@ -48,13 +49,13 @@ def render(data: dict[str, Any], title: str, *, live: bool = False) -> str:
     style, script = _style(), _script()
     policy = "; ".join(
         (
-            "default-src 'none'",
+            f"default-src {NONE}",
             f"script-src '{_hash(script)}'",
             f"style-src '{_hash(style)}'",
             "img-src data:",
-            f"connect-src {chr(39)}{'self' if live else 'none'}{chr(39)}",
-            "base-uri 'none'",
-            "form-action 'none'",
+            f"connect-src {SELF if live else NONE}",
+            f"base-uri {NONE}",
+            f"form-action {NONE}",
         )
     )
     parts = {

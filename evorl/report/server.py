@@ -8,15 +8,23 @@ import errno
 import hashlib
 import ipaddress
 import socket
+import sys
 from collections.abc import Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from evorl import __version__
 from evorl.errors import EvorlError, RunError
-from evorl.report.folder import RunsFolder, as_bytes, fingerprint, list_payload
+from evorl.report.folder import (
+    NoSuchRunError,
+    RunsFolder,
+    as_bytes,
+    fingerprint,
+    list_payload,
+)
 from evorl.report.page import render
 from evorl.report.payload import payload
 from evorl.report.run_data import read_run
@@ -63,8 +71,15 @@ class Dashboard(ThreadingHTTPServer):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.server_address[1]}/"
 
+    def server_bind(self) -> None:
+        """As HTTPServer's, but without asking a name server for this machine's name."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.host, self.server_address[1]
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A reader that closes its connection early is no error of ours."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
 
     def allows(self, host: str | None) -> bool:
         """Whether a Host header names this machine: a name that another site's DNS made up doesn't.
@@ -132,18 +147,18 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.allows(self.headers.get("Host")):
             self._text(HTTPStatus.FORBIDDEN, "this name is not one of the dashboard's")
             return
-        address = urlsplit(self.path)
         try:
+            address = urlsplit(self.path)
             query = parse_qs(address.query, errors="strict", max_num_fields=MOST_RUNS)
-            self._answer(address.path, query.get("run", []))
-        except RunError as error:
-            missing = str(error) == "no such run in this folder"
-            status = HTTPStatus.NOT_FOUND if missing else HTTPStatus.CONFLICT
-            self._text(status, str(error))
         except ValueError:
             self._text(HTTPStatus.BAD_REQUEST, "this address cannot be understood")
-        except (EvorlError, OSError) as error:
-            self._text(HTTPStatus.CONFLICT, f"cannot be read just now: {error}")
+            return
+        try:
+            self._answer(address.path, query.get("run", []))
+        except NoSuchRunError as error:
+            self._text(HTTPStatus.NOT_FOUND, str(error))
+        except (EvorlError, OSError) as error:  # half-written, damaged, or gone since it was found
+            self._text(HTTPStatus.CONFLICT, str(error))
 
     do_HEAD = do_GET
 
