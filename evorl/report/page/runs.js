@@ -60,7 +60,7 @@ class RunList {
       bar.firstChild.style.width = `${Math.min(100, 100 * run.share)}%`;
       steps.append(bar);
     }
-    return el("tr", { "data-run": run.name }, cell("", "tick", box), cell("", "main", name), cell("", "", run.env), cell("", "", el("span", { class: `state ${run.state}` }, run.problem ? `damaged: ${run.problem}` : run.state)),
+    return el("tr", { "data-run": run.name }, cell("", "tick", box), cell("", "main", name), cell("", "keep", run.env), cell("", "", el("span", { class: `state ${run.state}` }, run.problem ? `damaged: ${run.problem}` : run.state)),
       cell("score", "right", ...score), steps, cell("last written", "right", el("span", { "data-updated": run.updated }, age(run.updated))));
   }
 }
