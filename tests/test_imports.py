@@ -33,7 +33,7 @@ ROWS = [
     ("office", "rank"),
     ("resuming", "signals"),
     ("score", "compare"),
-    ("trainer",),
+    ("trainer", "report"),
     ("cli",),
     ("__main__",),
 ]

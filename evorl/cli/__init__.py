@@ -10,10 +10,12 @@ import click
 from evorl import __version__
 from evorl.cli.compare import compare
 from evorl.cli.completion import completion
+from evorl.cli.dashboard import dashboard
 from evorl.cli.doctor import doctor
 from evorl.cli.errors import one_line_errors
 from evorl.cli.init import init
 from evorl.cli.lineage import lineage
+from evorl.cli.report import report
 from evorl.cli.resume import resume
 from evorl.cli.runs import runs
 from evorl.cli.schedule import schedule
@@ -37,7 +39,7 @@ def cli() -> None:
 cli.fill(
     {
         "Train": (train, resume),
-        "Look": (runs, lineage, schedule, compare),
+        "Look": (runs, report, dashboard, lineage, schedule, compare),
         "Set up": (init, doctor, schema, completion),
     }
 )

@@ -1,0 +1,176 @@
+"""The runs below a folder, and nothing outside of it: no path that leads elsewhere gets through."""
+
+import json
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from evorl.agent_file import FACTS
+from evorl.config import RunConfig
+from evorl.config.yaml_text import one_line
+from evorl.errors import RunError
+from evorl.report.metrics import MetricsLine, parse_line
+from evorl.report.numbers import interval, short
+from evorl.report.state import state_of, updated
+from evorl.run_directory import (
+    BEST,
+    CONFIG,
+    LINEAGE,
+    LOCK,
+    METRICS,
+    SCHEDULE,
+    SUMMARY,
+    RunDirectory,
+)
+
+DEPTH = 3  # folders below the one of all runs in which runs are looked for
+FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, SCHEDULE, LOCK, BEST, f"{BEST}/{FACTS}")
+
+
+class NoSuchRunError(RunError):
+    """A name that is no run's, or leads out of the folder: which of both is not told."""
+
+
+class RunsFolder:
+    """A folder of runs; a run's name is its path below it, such as `cartpole` or `lander/7`."""
+
+    def __init__(self, path: Path) -> None:
+        problem = None
+        if not path.is_dir():
+            what = "is a file, not a folder" if path.exists() else "no such folder"
+            problem = f"{what}; give the folder that your runs are in"
+        elif (path / CONFIG).is_file():
+            problem = "is a run; give the folder that it is in, or use evorl report"
+        if problem is not None:
+            raise RunError(one_line(f"{path}: {problem}"))
+        self.path, self.real = path, path.resolve()
+        self._listed: dict[str, tuple[object, dict[str, Any]]] = {}
+
+    def run(self, name: str) -> RunDirectory:
+        """The run of this name; NoSuchRunError if there is none, or if it leads out of here."""
+        refused = NoSuchRunError("no such run in this folder")
+        pure = PurePosixPath(name)
+        if not name or "\0" in name or "\\" in name or pure.is_absolute():
+            raise refused
+        if any(part in ("", ".", "..") for part in name.split("/")):
+            raise refused
+        path = self.path.joinpath(*pure.parts)
+        try:
+            if not self._inside(path) or not (path / CONFIG).is_file():
+                raise refused
+            if not all(self._inside(path / file) for file in FILES):
+                raise refused
+        except (OSError, RuntimeError):  # RuntimeError: links that lead in a circle
+            raise refused from None
+        return RunDirectory(path)
+
+    def runs(self) -> dict[str, RunDirectory]:
+        """All runs by name, the one that was written to last first."""
+        found = self._below(self.path, DEPTH)
+        return dict(sorted(found.items(), key=lambda item: (-updated(item[1]), item[0])))
+
+    def entries(self) -> list[dict[str, Any]]:
+        """What a list shows of every run; read again only when its files have changed."""
+        found = {}
+        for name, directory in self.runs().items():
+            mark = (fingerprint(directory), state_of(directory))
+            known = self._listed.get(name)
+            found[name] = known if known and known[0] == mark else (mark, _entry(name, directory))
+        self._listed = found
+        return [entry for _, entry in found.values()]
+
+    def _below(self, folder: Path, depth: int) -> dict[str, RunDirectory]:
+        found: dict[str, RunDirectory] = {}
+        try:
+            children = sorted(child for child in folder.iterdir() if child.is_dir())
+        except OSError:
+            return found
+        for child in children:
+            name = child.relative_to(self.path).as_posix()
+            if (child / CONFIG).is_file():
+                with suppress(RunError):  # a link to elsewhere
+                    found[name] = self.run(name)
+            elif depth > 1 and not child.name.startswith(".") and not child.is_symlink():
+                found |= self._below(child, depth - 1)
+        return found
+
+    def _inside(self, path: Path) -> bool:
+        return path.resolve().is_relative_to(self.real)
+
+
+def fingerprint(directory: RunDirectory) -> tuple[tuple[int, int] | None, ...]:
+    """Changes when one of the files does that a report reads."""
+    found: list[tuple[int, int] | None] = []
+    for name in FILES:
+        try:
+            known = (directory.path / name).stat()
+            found.append((known.st_mtime_ns, known.st_size))
+        except OSError:
+            found.append(None)
+    return tuple(found)
+
+
+def _entry(name: str, directory: RunDirectory) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": name, "updated": round(updated(directory), 3)}
+    try:
+        return found | _facts(directory, directory.config())
+    except (RunError, OSError) as error:
+        return found | {
+            "env": "",
+            "state": "damaged",
+            "problem": str(error),
+            "score": None,
+            "best": None,
+            "env_steps": None,
+            "share": None,
+        }
+
+
+def _facts(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
+    last = _last_line(directory.path / METRICS)
+    steps = evaluation = 0
+    score = None
+    if directory.finished:
+        summary = directory.summary()
+        steps, evaluation = summary.env_steps, summary.evaluation_steps
+        score = interval(summary.score.mean)
+    elif last is not None:
+        steps, evaluation = last.env_steps, last.evaluation_steps
+    spent = steps + evaluation if config.budget.counts == "all" else steps
+    return {
+        "env": config.env.id,
+        "state": state_of(directory),
+        "problem": None,
+        "score": score,
+        "best": short(last.best) if last else None,
+        "env_steps": steps,
+        "share": short(spent / config.budget.env_steps),
+    }
+
+
+def _last_line(path: Path) -> MetricsLine | None:
+    """The last complete line, without reading all that came before it."""
+    size = 1 << 16
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, 2)
+            while True:
+                start = max(0, end - size)
+                file.seek(start)
+                lines = file.read(end - start).split(b"\n")[:-1]
+                if start == 0 or len(lines) > 1:
+                    break
+                size *= 4
+    except FileNotFoundError:
+        return None
+    return parse_line(lines[-1], f"{path}: last line") if lines else None
+
+
+def list_payload(folder: RunsFolder) -> dict[str, Any]:
+    """What the page of all runs is given."""
+    return {"folder": str(folder.path), "runs": folder.entries()}
+
+
+def as_bytes(data: Any) -> bytes:
+    """JSON, as it is sent."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
