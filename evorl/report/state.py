@@ -1,9 +1,8 @@
 """How a run is going: finished, running, or stopped."""
 
-import fcntl
 from typing import Literal
 
-from evorl.run_directory import CONFIG, LINEAGE, LOCK, METRICS, SUMMARY, RunDirectory
+from evorl.run_directory import CONFIG, LINEAGE, METRICS, SUMMARY, RunDirectory
 
 State = Literal["finished", "running", "stopped"]
 
@@ -12,7 +11,7 @@ def state_of(directory: RunDirectory) -> State:
     """Running is what a process holds the lock of, on this machine or a shared disk."""
     if directory.finished:
         return "finished"
-    return "running" if _is_locked(directory) else "stopped"
+    return "running" if directory.running else "stopped"
 
 
 def updated(directory: RunDirectory) -> float:
@@ -24,15 +23,3 @@ def updated(directory: RunDirectory) -> float:
         except OSError:
             continue
     return max(times)
-
-
-def _is_locked(directory: RunDirectory) -> bool:
-    try:
-        with (directory.path / LOCK).open("rb") as file:
-            # Shared, and given back at once: RunDirectory.locked waits that long.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
