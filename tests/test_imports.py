@@ -32,6 +32,7 @@ ROWS = [
     ("office", "rank"),
     ("resuming", "signals"),
     ("score", "compare"),
+    ("shipping",),
     ("trainer",),
     ("cli",),
     ("__main__",),

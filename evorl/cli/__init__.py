@@ -9,11 +9,14 @@ import click
 
 from evorl import __version__
 from evorl.cli.compare import compare
+from evorl.cli.evaluate import evaluate
+from evorl.cli.export import export
 from evorl.cli.lineage import lineage
 from evorl.cli.resume import resume
 from evorl.cli.schedule import schedule
 from evorl.cli.schema import schema
 from evorl.cli.train import train
+from evorl.cli.watch import watch
 from evorl.distributed.launch import is_main_process_of_launch, let_main_speak_first
 from evorl.errors import EvorlError
 
@@ -24,7 +27,7 @@ def cli() -> None:
     """Train and evolve populations of reinforcement-learning agents."""
 
 
-for _command in (train, resume, lineage, schedule, compare, schema):
+for _command in (train, resume, lineage, schedule, compare, watch, evaluate, export, schema):
     cli.add_command(_command)
 
 
