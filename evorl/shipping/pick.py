@@ -29,6 +29,10 @@ TRIES, WAIT = 10, 0.2  # how often, and after how many seconds, to read again
 T = TypeVar("T")
 
 
+class NoSuchAgentError(RunError):
+    """The agent that was asked for is not there, or dead: reading again would not help."""
+
+
 class Picked(NamedTuple):
     """An agent, and what it takes to let it play."""
 
@@ -84,10 +88,9 @@ def _find(directory: RunDirectory, config: RunConfig, id: int | None) -> Found:
     assert checkpoint is not None
     place = ids.index(id)
     if not agents.alive[place]:
-        raise RunError(one_line(f"{directory.path}: agent {id} is dead; choose another one"))
-    generation = checkpoint.generation
-    facts = {"env": config.env.id, "place": place, "generation": generation}
-    title = f"agent {id}, as of the checkpoint after generation {generation}"
+        raise NoSuchAgentError(one_line(f"{directory.path}: agent {id} is dead; choose another"))
+    facts = {"env": config.env.id, "place": place, "checkpoint": checkpoint.path.name}
+    title = f"agent {id}, as of checkpoint {checkpoint.path.name}"
     return Found(agents.genomes[place], agents.states[place].online, facts, None, title)
 
 
@@ -118,8 +121,10 @@ def _best_if_asked(directory: RunDirectory, id: int, ids: list[int]) -> Found:
         if best.genome.id == id:
             return best
         choice.append(f"its best is {best.genome.id}")
-    there = "; ".join(choice) or "it has neither a checkpoint nor a best agent yet"
-    raise RunError(one_line(f"{directory.path}: no agent {id}; {there}"))
+    what = f"{directory.path}: no agent {id}; "
+    if not choice:
+        raise RunError(one_line(f"{what}it has neither a checkpoint nor a best agent yet"))
+    raise NoSuchAgentError(one_line(what + "; ".join(choice)))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -151,6 +156,8 @@ def _patiently(directory: RunDirectory, read: Callable[[], T]) -> T:
     for _ in range(TRIES - 1):
         try:
             return read()
+        except NoSuchAgentError:
+            raise
         except (RunError, CheckpointError):
             if not (directory.path / LOCK).exists():
                 raise

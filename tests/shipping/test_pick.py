@@ -64,8 +64,7 @@ def test_by_id_it_is_the_agent_of_the_newest_checkpoint(run, population):
         picked = pick(run.path, genome.id)
         assert picked.agent.genome == genome
         assert same(picked.agent.parameters, states[i].online)
-        title = f"agent {genome.id}, as of the checkpoint after generation 5"
-        assert picked.title == title
+        assert picked.title == f"agent {genome.id}, as of checkpoint generation-000005"
     assert same(pick(run.path).agent.parameters, population.state(1).online)
 
 
@@ -96,7 +95,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(run, population):
     (run.path / "checkpoints" / "generation-000005" / "population.safetensors").write_bytes(b"x")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert pick(run.path, 10).title.endswith("generation 4")
+        assert pick(run.path, 10).title.endswith("generation-000004")
     assert "the one before is taken" in str(caught[0].message)
 
 
@@ -114,7 +113,7 @@ def test_checkpoints_of_another_run_are_refused(run):
 
 def test_a_dead_agent_is_refused(run, population):
     save_checkpoint(run, population, 5, dead=[12])
-    assert "agent 12 is dead; choose another one" in refusal(run.path, 12)
+    assert "agent 12 is dead; choose another" in refusal(run.path, 12)
 
 
 def test_weights_that_are_not_finite_are_refused(run):
@@ -176,6 +175,12 @@ def test_a_run_that_nobody_writes_to_is_not_waited_for(run, monkeypatch):
     shutil.rmtree(run.path / "best")
     monkeypatch.setattr(picking.time, "sleep", lambda _: pytest.fail("waited"))
     assert "has no best agent yet" in refusal(run.path)
+
+
+def test_an_agent_that_is_not_there_is_not_waited_for(run, monkeypatch):
+    (run.path / LOCK).touch()
+    monkeypatch.setattr(picking.time, "sleep", lambda _: pytest.fail("waited"))
+    assert "no agent 13; " in refusal(run.path, 13)
 
 
 def test_a_lock_that_a_kill_left_is_waited_for_but_not_for_ever(run, monkeypatch):

@@ -127,7 +127,7 @@ def test_evaluate_another_agent(evorl, tmp_path):
     played, _ = play_alone(picked.agent, picked.spec, seeds, 10_000, QUIET)
     code, out, _ = evorl("evaluate", run.path, "--agent", 2, "--episodes", 6)
     assert code == 0
-    assert "agent 2, as of the checkpoint after generation 4" in out
+    assert "agent 2, as of checkpoint generation-000004" in out
     assert f"mean {played.returns.mean():.1f} " in out
 
 
