@@ -66,7 +66,7 @@ class Film:
             (width, height),
             fps=self.fps,
             macro_block_size=1,
-            ffmpeg_log_level="error",
+            ffmpeg_log_level="quiet",  # what goes wrong is one line of ours
             **OPTIONS[self.path.suffix.lower()],
         )
         writer.send(None)
@@ -92,19 +92,22 @@ def filming(path: Path, fps: float) -> Iterator[Film]:
     aside = path.with_name(f".{path.stem}.new-{os.getpid()}{path.suffix}")
     film = None
     try:
+        aside.touch()  # says why it cannot be written better than ffmpeg does
         film = Film(aside, fps)
         yield film
         film.close()
         film.check()
         aside.replace(path)
     except (OSError, RuntimeError, ValueError, ImportError) as error:  # ffmpeg's are of these
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
+        known = getattr(error, "strerror", None) or str(error).strip() or repr(error)
+        reason = known.splitlines()[0]
         raise RunError(one_line(f"{path}: cannot be written: {reason}")) from None
     finally:
         with suppress(Exception):
             if film is not None:
                 film.close()
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def _fit(frame: Frame) -> Frame:

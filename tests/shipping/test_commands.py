@@ -65,6 +65,7 @@ def test_an_unknown_agent_is_one_line(evorl, tmp_path, command):
         (["watch", "run", "--output", "nowhere/film.mp4"], "there is no folder nowhere"),
         (["watch", "run", "--output", "folder.mp4"], "is a folder"),
         (["watch", "run", "--output", "x" * 300 + ".mp4"], "cannot be"),
+        (["watch", "run", "--output", "/proc/film.mp4"], "cannot be written: No such file"),
         (["watch", "run", "--episodes", "0"], "--episodes"),
         (["watch", "run", "--fps", "0"], "--fps"),
         (["watch", "run", "--output", "a.gif", "--fps", "100"], "50 frames a second at most"),
