@@ -103,13 +103,16 @@ class Checkpoints:
             draft.path.mkdir()
         return draft
 
-    def newest(self) -> Checkpoint | None:
-        """The newest good one, with a warning for each newer one; None if there is none at all."""
+    def newest(self, stems: Sequence[str] | None = None) -> Checkpoint | None:
+        """The newest good one, with a warning for each newer one; None if there is none at all.
+
+        `stems` are the files that have to be good, for whoever needs no others.
+        """
         problems: list[str] = []
         for _, path in self._find():
             try:
                 checkpoint = self._open(path)
-                for stem in checkpoint.stems():
+                for stem in checkpoint.stems() if stems is None else stems:
                     checkpoint.load(stem)
             except CheckpointError as error:
                 problems.append(str(error))

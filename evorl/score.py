@@ -3,6 +3,7 @@
 import dataclasses
 import platform
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -17,7 +18,7 @@ from evorl.console import Console
 from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
 from evorl.group import newborn
 from evorl.pipeline.context import Context
-from evorl.pipeline.evaluate import play
+from evorl.pipeline.evaluate import Played, play
 from evorl.pipeline.failures import count_failures
 from evorl.population import Population
 from evorl.seeding import generator, held_out
@@ -36,25 +37,36 @@ class Score(NamedTuple):
 
 def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console: Console) -> Score:
     """Play the agent on seeds that training and selection never used."""
-    count = config.evaluation.final_episodes
-    population = Population([agent.genome], agent.problem, DQN())
-    population.rebuild([agent.genome], [newborn(agent.parameters)])
-    episodes = make_episodes(spec, slots_for(spec, 1, count))
-    console.start(count, "scoring", "episode")
-    try:
-        seeds = held_out(config.seed, count)
-        limit = config.evaluation.final_max_steps
-        played = play(population, episodes, seeds, limit, console.advance)
-        failures = _count(episodes)
-    finally:
-        episodes.close()
-        console.close()
+    seeds = held_out(config.seed, config.evaluation.final_episodes)
+    played, failures = play_alone(agent, spec, seeds, config.evaluation.final_max_steps, console)
     score = estimate(played.returns[0], generator(config.seed, "bootstrap"), played.steps)
     return score._replace(failures=failures)
 
 
+def play_alone(
+    agent: SavedAgent, spec: EnvSpec, seeds: Sequence[int], max_steps: int, console: Console
+) -> tuple[Played, int]:
+    """One agent plays an episode per seed, with a bar; also the failures of environments."""
+    population = alone(agent)
+    episodes = make_episodes(spec, slots_for(spec, 1, len(seeds)))
+    console.start(len(seeds), "scoring", "episode")
+    try:
+        played = play(population, episodes, seeds, max_steps, console.advance)
+        return played, _count(episodes)
+    finally:
+        episodes.close()
+        console.close()
+
+
+def alone(agent: SavedAgent) -> Population:
+    """A population of this one agent, to play or to ask for values."""
+    population = Population([agent.genome], agent.problem, DQN())
+    population.rebuild([agent.genome], [newborn(agent.parameters)])
+    return population
+
+
 def _count(episodes: Episodes) -> int:
-    """Failures of the held-out episodes alone, which may be as many as those of the run before."""
+    """Failures of these episodes alone, which may be as many as those of the run before."""
     counted = Context(1)
     count_failures(counted, episodes.failures)
     count = counted.failures
@@ -62,7 +74,7 @@ def _count(episodes: Episodes) -> int:
         warnings.warn(
             f"held-out score: {count} failure{'s' * (count != 1)} of environments; an episode that"
             " broke off counts with what it had returned until then",
-            stacklevel=3,
+            stacklevel=4,
         )
     return count
 

@@ -5,6 +5,7 @@ in evorl touches a global generator: another agent, rank or stage changes nobody
 """
 
 import zlib
+from collections.abc import Collection
 
 import numpy as np
 
@@ -26,6 +27,21 @@ def held_out(seed: int, count: int) -> list[int]:
     31 bits in all, as some environments refuse more.
     """
     return [2**30 + word for word in integers(seed, "held-out", count=count)]
+
+
+def fresh(stream: int, count: int, used: Collection[int]) -> list[int]:
+    """Episode seeds for a score after training, from the held-out half and none of them `used`.
+
+    They depend on the stream and not on the run, so that agents of several runs meet the same
+    episodes.
+    """
+    found = dict[int, None]()  # in order, each once
+    block = 0
+    while len(found) < count:
+        words = integers(stream, "fresh", block, count=1024)
+        found |= {2**30 + word: None for word in words if 2**30 + word not in used}
+        block += 1
+    return list(found)[:count]
 
 
 def _sequence(seed: int, purpose: str, *keys: int) -> np.random.SeedSequence:

@@ -33,6 +33,7 @@ ROWS = [
     ("office", "rank"),
     ("resuming", "signals"),
     ("score", "compare"),
+    ("shipping",),
     ("trainer", "report"),
     ("cli",),
     ("__main__",),

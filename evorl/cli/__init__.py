@@ -13,6 +13,8 @@ from evorl.cli.completion import completion
 from evorl.cli.dashboard import dashboard
 from evorl.cli.doctor import doctor
 from evorl.cli.errors import one_line_errors
+from evorl.cli.evaluate import evaluate
+from evorl.cli.export import export
 from evorl.cli.init import init
 from evorl.cli.lineage import lineage
 from evorl.cli.report import report
@@ -22,6 +24,7 @@ from evorl.cli.schedule import schedule
 from evorl.cli.schema import schema
 from evorl.cli.sections import Sections
 from evorl.cli.train import train
+from evorl.cli.watch import watch
 
 
 @click.group(cls=Sections, context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,6 +43,7 @@ cli.fill(
     {
         "Train": (train, resume),
         "Look": (runs, report, dashboard, lineage, schedule, compare),
+        "Ship": (watch, evaluate, export),
         "Set up": (init, doctor, schema, completion),
     }
 )

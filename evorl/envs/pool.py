@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from evorl.envs.make import EnvSpec, did_you_mean, refusals
@@ -35,6 +36,7 @@ class Pool:
         with refusals(spec), _quiet():
             made = self._envpool.make_spec(spec.id, **spec.kwargs)
             spaces = made.gymnasium_observation_space, made.gymnasium_action_space
+        self.raw_observations: Space[Any] = spaces[0]
         self.spaces: SpaceAdapter = adapt(spec.id, *spaces, spec.channels_last)
         limit = int(made.config.max_episode_steps)
         self.max_episode_steps = limit if 0 < limit < NO_LIMIT else None

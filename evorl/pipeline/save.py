@@ -7,7 +7,7 @@ stop: the run says so, and goes on with the checkpoint before.
 import json
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from evorl.config import CheckpointConfig
 from evorl.distributed.world import World
 from evorl.errors import CheckpointError, RunError
 from evorl.genome import Genome
+from evorl.group import AgentState
 from evorl.pipeline.context import Context
 from evorl.pipeline.everybody import Everybody, pack, unpack
 from evorl.pipeline.evolve import Evolve
@@ -181,17 +182,7 @@ class Progress:
     def restore(self, checkpoint: Checkpoint, context: Context) -> None:
         """The main rank goes on from a checkpoint; `Spread` then tells the others."""
         state, tensors = checkpoint.state, checkpoint.load(PROGRESS)
-        agents = state["agents"]
-        steps = {i: agent["steps"] for i, agent in enumerate(agents)}
-        found = unpack(checkpoint.load(POPULATION), steps)
-        states = [found[i] for i in range(len(agents))]
-        genomes = [Genome.from_json(agent["genome"]) for agent in agents]
-        for genome, own, agent in zip(genomes, states, agents, strict=True):
-            if digest_of(own) != agent["sha256"]:
-                raise CheckpointError(
-                    f"{checkpoint.path}: agent {genome.id} is not as written down"
-                )
-        self.everybody.meet(genomes, states, [agent["alive"] for agent in agents])
+        self.everybody.meet(*read_agents(checkpoint))
         context.take(state["context"], tensors, slice(None))
         context.iteration = context.begins
         self.hall.restore(state["hall"], tensors)
@@ -199,3 +190,24 @@ class Progress:
         if self.evolve is not None:
             self.evolve.restore(state["evolve"], tensors)
         self.directory.cut(state["lines"])
+
+
+class Agents(NamedTuple):
+    """All agents of a checkpoint."""
+
+    genomes: list[Genome]
+    states: list[AgentState]
+    alive: list[bool]
+
+
+def read_agents(checkpoint: Checkpoint) -> Agents:
+    """The agents as they were when the checkpoint was written, which their hashes prove."""
+    agents = checkpoint.state["agents"]
+    steps = {i: agent["steps"] for i, agent in enumerate(agents)}
+    found = unpack(checkpoint.load(POPULATION), steps)
+    states = [found[i] for i in range(len(agents))]
+    genomes = [Genome.from_json(agent["genome"]) for agent in agents]
+    for genome, own, agent in zip(genomes, states, agents, strict=True):
+        if digest_of(own) != agent["sha256"]:
+            raise CheckpointError(f"{checkpoint.path}: agent {genome.id} is not as written down")
+    return Agents(genomes, states, [agent["alive"] for agent in agents])

@@ -1,0 +1,53 @@
+"""evorl evaluate: how good an agent is, on episodes that nothing has used before."""
+
+from pathlib import Path
+
+import click
+
+from evorl.cli.text import decimals, show_estimate
+from evorl.console import Console, show_warnings_on
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--episodes", type=click.IntRange(1, 1_000_000), default=100, show_default=True)
+@click.option("--agent", type=int, metavar="ID", help="An agent of the newest checkpoint.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Other episodes; the same ones for agents of all runs.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print the score only.")
+def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool) -> None:
+    """Score the best agent of the run directory RUN on fresh episodes.
+
+    Neither training, selection, confirmation nor the run's held-out score used their seeds.
+    Intervals are 95 % bootstrap intervals over episodes. Works while the run is going on, too.
+
+    \b
+    evorl evaluate runs/cartpole
+    evorl evaluate runs/cartpole --episodes 1000 --seed 7
+    evorl evaluate runs/cartpole --agent 17
+    """
+    from evorl.score import alone, estimate, play_alone
+    from evorl.seeding import fresh, generator
+    from evorl.shipping.pick import heading, pick, used_seeds
+    from evorl.threads import set_threads
+
+    console = Console(quiet)
+    show_warnings_on(console)
+    picked = pick(run, agent)
+    set_threads(alone(picked.agent))
+    console.say(heading(picked))
+    seeds = fresh(seed, episodes, used_seeds(picked.config))
+    limit = picked.config.evaluation.final_max_steps
+    played, _ = play_alone(picked.agent, picked.spec, seeds, limit, console)
+    score = estimate(played.returns[0], generator(seed, "bootstrap"), played.steps)
+    places = decimals(score.mean.value, score.iqm.value)
+    click.echo(
+        f"score over {episodes:,} fresh episode{'s' * (episodes != 1)}:"
+        f" mean {show_estimate(score.mean, places)}, IQM {show_estimate(score.iqm, places)}"
+    )
+    console.say(f"{score.steps:,} environment steps")

@@ -1,0 +1,83 @@
+"""evorl watch: an agent at play, as a video."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from evorl.console import Console, show_warnings_on
+
+if TYPE_CHECKING:
+    from evorl.shipping.watch import Episode
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--episodes", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option("--agent", type=int, metavar="ID", help="An agent of the newest checkpoint.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Other episodes; the same ones as those of evaluate --seed.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A .mp4 or .gif file; best.mp4 in RUN if left out. An older one is replaced.",
+)
+@click.option(
+    "--fps",
+    type=click.FloatRange(0.1, 240),
+    help="Frames a second; as the environment says if left out.",
+)
+@click.option(
+    "--max-steps",
+    type=click.IntRange(1),
+    help="Steps after which an episode is cut; as in the run's final score if left out.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print the returns and the file's name only.")
+def watch(
+    run: Path,
+    episodes: int,
+    agent: int | None,
+    seed: int,
+    output: Path | None,
+    fps: float | None,
+    max_steps: int | None,
+    quiet: bool,
+) -> None:
+    """Film the best agent of the run directory RUN at play, and print its returns.
+
+    Needs no screen. Works while the run is going on, too.
+
+    \b
+    evorl watch runs/cartpole
+    evorl watch runs/cartpole --episodes 3 --seed 7 --output cartpole.gif
+    evorl watch runs/cartpole --agent 17 --max-steps 500
+    """
+    from tqdm import tqdm
+
+    from evorl.score import alone
+    from evorl.seeding import fresh
+    from evorl.shipping.pick import heading, pick, used_seeds
+    from evorl.shipping.watch import watch as film
+    from evorl.threads import set_threads
+
+    console = Console(quiet)
+    show_warnings_on(console)
+    picked = pick(run, agent)
+    set_threads(alone(picked.agent))
+    name = "best.mp4" if agent is None else f"agent-{agent}.mp4"
+    path = run / name if output is None else output
+    console.say(heading(picked))
+
+    def tell(episode: "Episode") -> None:
+        cut = ", cut there" if episode.cut else ""
+        tqdm.write(f"seed {episode.seed}: return {episode.score:.1f} in {episode.steps} steps{cut}")
+
+    seeds = fresh(seed, episodes, used_seeds(picked.config))
+    done = film(picked, seeds, path, console, fps=fps, max_steps=max_steps, on_episode=tell)
+    click.echo(f"{path}: {done.frames} frames, {done.frames / done.fps:.1f} seconds")

@@ -1,0 +1,283 @@
+"""evaluate and watch: against plain Gymnasium loops, and films read back frame by frame."""
+
+import re
+import runpy
+from itertools import pairwise
+
+import gymnasium
+import imageio_ffmpeg
+import numpy as np
+import pytest
+import torch
+from synthetic import HYPERPARAMETERS
+
+from evorl.agent_file import SavedAgent
+from evorl.algorithms.dqn import DQN
+from evorl.console import Console
+from evorl.errors import ConfigError, EnvError, RunError
+from evorl.genome import Architecture, Genome
+from evorl.networks.layout import Problem
+from evorl.population import Population
+from evorl.score import play_alone
+from evorl.seeding import fresh
+from evorl.shipping.export import export
+from evorl.shipping.pick import pick, used_seeds
+from evorl.shipping.video import filming
+from evorl.shipping.watch import watch
+from evorl.statistics import interquartile_mean
+from shipping.worlds import PROBLEMS, make_run, population_of
+
+torch.set_num_threads(1)
+
+QUIET = Console(quiet=True)
+
+
+def cartpole(folder):
+    """Three agents of CartPole that do not all do the same."""
+    genomes = [Genome(i, Architecture((16, 16), "tanh"), HYPERPARAMETERS) for i in range(3)]
+    population = Population(genomes, Problem(4, 2), DQN(), seed=5)
+    return make_run(folder, population, env="CartPole-v1", name="cartpole", max_episode_steps=90)
+
+
+def plain_returns(model, env, seeds):
+    """An ordinary loop over episodes, with one observation at a time."""
+    found = []
+    for seed in seeds:
+        obs, _ = env.reset(seed=seed)
+        total, over = 0.0, False
+        while not over:
+            values = model(torch.from_numpy(np.asarray(obs)[None]))
+            action = env.action_space.start + int(values.argmax(1)[0])
+            obs, reward, terminated, truncated, _ = env.step(action)
+            total, over = total + reward, terminated or truncated
+        found.append(total)
+    return found
+
+
+def frames_of(path):
+    """All frames of a film [N, H, W, 3], and its frames a second."""
+    reader = imageio_ffmpeg.read_frames(str(path))
+    facts = next(reader)
+    width, height = facts["size"]
+    frames = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader]
+    return np.stack(frames), facts["fps"]
+
+
+def write_film(path, frames):
+    with filming(path, 10) as film:
+        for frame in frames:
+            film.add(frame)
+
+
+def interrupted(path):
+    with filming(path, 10) as film:
+        film.add(np.zeros((20, 20, 3), np.uint8))
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("form", ["cartpole", "vector", "discrete", "pixels", "grey"])
+def test_evaluate_is_a_plain_loop_with_the_exported_module(evorl, tmp_path, form):
+    if form == "cartpole":
+        run, env = cartpole(tmp_path), gymnasium.make("CartPole-v1", max_episode_steps=90)
+    else:
+        run = make_run(tmp_path, population_of(form), form=form)
+        env = gymnasium.make("World-v0", form=form)
+    picked = pick(run.path)
+    export(picked, "safetensors", tmp_path / "model")
+    model = runpy.run_path(str(tmp_path / "model" / "model.py"))["load"]()
+    seeds = fresh(7, 12, used_seeds(picked.config))
+    expected = plain_returns(model, env, seeds)
+    assert len(set(expected)) > 2
+    played, failures = play_alone(picked.agent, picked.spec, seeds, 10_000, QUIET)
+    np.testing.assert_allclose(played.returns[0], expected, rtol=1e-6)
+    assert failures == 0
+    code, out, err = evorl("evaluate", run.path, "--episodes", 12, "--seed", 7)
+    assert (code, err) == (0, "")
+    title, score, steps = out.splitlines()
+    assert "the best, as of generation 3" in title
+    figures = [float(x) for x in re.findall(r"(?:mean|IQM) (-?[\d.]+)", score)]
+    both = np.mean(expected), interquartile_mean(np.array(expected))
+    np.testing.assert_allclose(figures, both, atol=0.051)
+    assert score.count("(95 % interval ") == 2
+    assert steps == f"{played.steps:,} environment steps"
+
+
+def test_evaluate_says_the_same_every_time_and_changes_nothing(evorl, tmp_path):
+    run = cartpole(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    said = [evorl("evaluate", run.path, "--episodes", 5, "-q") for _ in range(2)]
+    assert said[0] == said[1]
+    assert said[0][0] == 0
+    assert len(said[0][1].splitlines()) == 1
+    assert said[0] != evorl("evaluate", run.path, "--episodes", 5, "-q", "--seed", 1)
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
+
+
+def test_evaluate_one_episode_has_no_interval(evorl, tmp_path):
+    code, out, err = evorl("evaluate", cartpole(tmp_path).path, "--episodes", 1)
+    assert (code, err) == (0, "")
+    assert "score over 1 fresh episode: mean " in out
+    assert out.count("(no interval)") == 2
+
+
+def test_evaluate_another_agent(evorl, tmp_path):
+    run = cartpole(tmp_path)
+    picked = pick(run.path, 2)
+    seeds = fresh(0, 6, used_seeds(picked.config))
+    played, _ = play_alone(picked.agent, picked.spec, seeds, 10_000, QUIET)
+    code, out, _ = evorl("evaluate", run.path, "--agent", 2, "--episodes", 6)
+    assert code == 0
+    assert "agent 2, as of checkpoint generation-000004" in out
+    assert f"mean {played.returns.mean():.1f} " in out
+
+
+# films
+
+
+def test_a_film_has_a_frame_for_every_step(evorl, tmp_path):
+    run = cartpole(tmp_path)
+    code, out, err = evorl("watch", run.path, "--episodes", 2, "--seed", 7)
+    assert (code, err) == (0, "")
+    _, *lines, last = out.splitlines()
+    found = [re.fullmatch(r"seed (\d+): return ([\d.]+) in (\d+) steps", line) for line in lines]
+    picked = pick(run.path)
+    seeds = fresh(7, 2, used_seeds(picked.config))
+    assert [int(line[1]) for line in found] == seeds
+    played, _ = play_alone(picked.agent, picked.spec, seeds, 10_000, QUIET)
+    assert [float(line[2]) for line in found] == played.returns[0].tolist()
+    assert sum(int(line[3]) for line in found) == played.steps
+    count = played.steps + 2  # and one at each beginning
+    assert last == f"{run.path / 'best.mp4'}: {count} frames, {count / 50:.1f} seconds"
+    frames, fps = frames_of(run.path / "best.mp4")
+    assert frames.shape == (count, 400, 600, 3)
+    assert fps == 50
+    assert frames[0].std() > 10  # not all one colour
+    assert all((a != b).any() for a, b in pairwise(frames))  # the pole moves
+    assert not list(run.path.glob(".*"))
+
+
+def test_a_film_shows_what_was_rendered(tmp_path):
+    run = make_run(tmp_path, population_of("vector"), length=6)
+    done = watch(pick(run.path), [3, 4], tmp_path / "a.mp4", QUIET)
+    frames, fps = frames_of(tmp_path / "a.mp4")
+    assert (len(frames), fps, done.fps) == (done.frames, 20, 20)
+    assert done.frames == sum(one.steps + 1 for one in done.episodes)
+    assert min(frames.shape[1:3]) >= 160  # an 11 × 15 picture is enlarged
+    first = done.episodes[0].steps + 1
+    steps = [*range(first), *range(len(frames) - first)]
+    scale = frames.shape[2] // 15
+    for frame, step in zip(frames, steps, strict=True):
+        row = frame[len(frame) // 2, scale // 2 :: scale].astype(int)[:15]
+        assert ((row[:, 0] > 100) == (np.arange(15) <= step)).all()
+
+
+@pytest.mark.parametrize("agent", [None, 12])
+def test_a_gif(evorl, tmp_path, agent):
+    run = make_run(tmp_path, population_of("pixels"), form="pixels", length=6)
+    who = () if agent is None else ("--agent", agent)
+    code, out, err = evorl("watch", run.path, "--output", "a.GIF", "--fps", 10, "-q", *who)
+    assert (code, err) == (0, "")
+    episode, last = out.splitlines()
+    steps = int(re.search(r"in (\d+) steps", episode)[1])
+    assert last.startswith(f"a.GIF: {steps + 1} frames, ")
+    frames, fps = frames_of(tmp_path / "a.GIF")
+    assert (len(frames), fps) == (steps + 1, 10)
+    assert len(np.unique(frames.reshape(-1, 3), axis=0)) > 2
+    assert not (run.path / "best.mp4").exists()
+
+
+def test_an_agent_s_film_is_named_after_it(evorl, tmp_path):
+    run = make_run(tmp_path, population_of("vector"), length=3)
+    code, out, _ = evorl("watch", run.path, "--agent", 12)
+    assert code == 0
+    assert (run.path / "agent-12.mp4").stat().st_size > 0
+    assert str(run.path / "agent-12.mp4") in out
+
+
+def test_a_long_episode_is_cut(evorl, tmp_path):
+    run = make_run(tmp_path, population_of("vector"), length=10**9)
+    code, out, _ = evorl("watch", run.path, "--max-steps", 5)
+    assert code == 0
+    assert "in 5 steps, cut there" in out
+    assert len(frames_of(run.path / "best.mp4")[0]) == 6
+
+
+def test_an_older_film_is_replaced_only_by_a_whole_one(tmp_path):
+    run = make_run(tmp_path, population_of("vector"), length=6)
+    film = tmp_path / "a.mp4"
+    watch(pick(run.path), [3], film, QUIET)
+    before = film.read_bytes()
+    broken = make_run(tmp_path, population_of("vector"), name="broken", fail_at=4)
+    with pytest.raises(EnvError, match="raised while it was filmed: ValueError: the simulator"):
+        watch(pick(broken.path), [3], film, QUIET)
+    assert film.read_bytes() == before
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(film)
+    assert film.read_bytes() == before
+    watch(pick(run.path), [3, 4, 5], film, QUIET)
+    assert film.read_bytes() != before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4", "broken", "run"]
+
+
+def test_odd_sizes_are_evened_out(tmp_path):
+    picture = np.zeros((201, 333, 3), np.uint8)
+    picture[:, -1] = 255
+    write_film(tmp_path / "a.mp4", [picture])
+    frames, _ = frames_of(tmp_path / "a.mp4")
+    assert frames.shape == (1, 202, 334, 3)
+    assert frames[0, :, -1].min() > 200
+
+
+def test_frames_that_change_their_size_are_refused(tmp_path):
+    frames = [np.zeros((200, width, 3), np.uint8) for width in (200, 220)]
+    with pytest.raises(RunError, match=r"a\.mp4: cannot be written: frames change"):
+        write_film(tmp_path / "a.mp4", frames)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        ("Blind-v0", "'Blind-v0' gives no pictures: its render modes are human"),
+        ("Unpictured-v0", "its render() gave"),
+    ],
+)
+def test_an_environment_without_pictures_is_one_line(evorl, tmp_path, env, says):
+    run = make_run(tmp_path, population_of("vector"), env=env)
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = evorl("watch", run.path, "-q")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1
+    assert says in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_no_picture_where_a_package_is_missing(tmp_path, monkeypatch):
+    run = make_run(tmp_path, population_of("vector"))
+
+    def render(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
+
+    monkeypatch.setattr("shipping.worlds.World.render", render)
+    with pytest.raises(RunError, match="needs a package to render"):
+        watch(pick(run.path), [1], tmp_path / "a.mp4", QUIET)
+
+
+def test_a_gif_cannot_be_too_fast(tmp_path):
+    run = make_run(tmp_path, population_of("vector"))
+    with pytest.raises(ConfigError, match=r"--fps: a \.gif shows 50 frames"):
+        watch(pick(run.path), [1], tmp_path / "a.gif", QUIET, fps=60)
+
+
+def test_a_saved_agent_plays_as_it_did_in_its_population(tmp_path):
+    """What is filmed and scored is the row of the matrix."""
+    population = population_of("vector")
+    obs = np.random.default_rng(0).normal(size=(population.size, 30, 5)).astype(np.float32)
+    greedy = np.zeros(obs.shape[:2], dtype=bool)
+    actions = population.act(obs, greedy, greedy.astype(np.int64))
+    for i, genome in enumerate(population.genomes):
+        saved = SavedAgent(genome, PROBLEMS["vector"], population.state(i).online, {})
+        with torch.no_grad():
+            values = saved.module()(torch.from_numpy(obs[i]))
+        np.testing.assert_array_equal(values.argmax(1).numpy(), actions[i])
