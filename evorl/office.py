@@ -22,9 +22,12 @@ from evorl.pipeline.restore import Restore
 from evorl.pipeline.save import Progress
 from evorl.pipeline.track import Track
 from evorl.run_directory import CHECKPOINTS, LINEAGE, METRICS, RunDirectory
+from evorl.tracking import Tracking
 
 # What may change when a run goes on: none of it touches how agents learn.
-CHANGEABLE: dict[str, Any] = dict.fromkeys(("name", "run", "budget", "mesh", "checkpoint"), True)
+CHANGEABLE: dict[str, Any] = dict.fromkeys(
+    ("name", "run", "budget", "mesh", "checkpoint", "tracking"), True
+)
 CHANGEABLE["env"] = {"max_failures"}
 
 
@@ -38,6 +41,7 @@ class Office(NamedTuple):
     refuse: RefuseAllDead
     evolve: Evolve | None
     progress: Progress
+    tracking: Tracking
 
     def decide(self, context: Context) -> None:
         """At a generation's end, on all agents of all ranks: who is best, and who goes on how."""
@@ -47,6 +51,7 @@ class Office(NamedTuple):
         self.refuse(context)
         if self.evolve is not None:
             self.evolve(context)
+        self.tracking.follow()
 
 
 def make_office(
@@ -81,6 +86,7 @@ def make_office(
         RefuseAllDead(directory),
         evolve,
         Progress(everybody, hall, evolve, directory),
+        Tracking(config, directory, console),
     )
 
 
@@ -107,6 +113,7 @@ class Begin:
         born = [newborn(fresh_parameters(problem, genome, self.config.seed)) for genome in genomes]
         self.everybody.meet(genomes, born, [True] * len(genomes))
         self.office.budget.begin(context)
+        self.office.tracking.begin()
 
     def resumed(self, context: Context, restore: Restore) -> None:
         """From the newest checkpoint; from the beginning, if the run did not come that far."""
@@ -123,6 +130,7 @@ class Begin:
             self.office.progress.restore(checkpoint, context)
             self.office.directory.remove_summary()
             self._replan(context, self.office)
+            self.office.tracking.begin()
         restore.load_replays(checkpoint)
 
     def _replan(self, context: Context, office: Office) -> None:

@@ -27,6 +27,7 @@ ROWS = [
     ("evolution",),
     ("agent_file", "checkpoint", "console"),
     ("run_directory",),
+    ("tracking",),
     ("pipeline",),
     ("parts", "threads"),
     ("office", "rank"),
@@ -107,7 +108,12 @@ def test_accelerate_stays_in_its_corners():
         for path in FILES
         if any(name.split(".")[0] == "accelerate" for name in imported(path))
     }
-    assert users == {"distributed.accelerating", "replay.dataset"}
+    assert users == {
+        "distributed.accelerating",
+        "replay.dataset",
+        "tracking.tensor_board",
+        "tracking.weights_and_biases",
+    }
 
 
 def test_reading_a_configuration_does_not_load_torch():

@@ -21,6 +21,7 @@ from evorl.config.sections import (
     ReplayConfig,
 )
 from evorl.config.spaces import SpaceConfig
+from evorl.config.tracking import TrackingConfig
 from evorl.config.wording import number
 
 
@@ -65,6 +66,9 @@ class RunConfig(Section):
     )
     checkpoint: CheckpointConfig = Field(
         default_factory=CheckpointConfig, description="What is kept for going on later."
+    )
+    tracking: TrackingConfig = Field(
+        default_factory=TrackingConfig, description="Where the run can be followed."
     )
     run: FolderConfig = Field(default_factory=FolderConfig, description="Where the run is written.")
 

@@ -16,7 +16,7 @@ def unused_options(config: RunConfig, images: bool) -> list[str]:
         found += [*_selection(config), *_mutation(config, images), *_explore(config)]
     else:
         found += _evolution(config)
-    return [*found, *_spaces(config), *_starts(config)]
+    return [*found, *_spaces(config), *_starts(config), *_tracking(config)]
 
 
 def _environment(config: RunConfig) -> Iterator[str]:
@@ -123,6 +123,12 @@ def _start_values(config: RunConfig, name: str) -> Iterator[tuple[str, float]]:
     for index, value in enumerate(own):
         if value is not None:
             yield f"population.agents.{index}.{name}", value
+
+
+def _tracking(config: RunConfig) -> Iterator[str]:
+    if config.tracking.wandb == "off":
+        names = ("project", "entity", "group", "timeout")
+        yield from _changed("tracking", config.tracking, "wandb: off", *names)
 
 
 def _ignored(config: RunConfig) -> str:
