@@ -1,6 +1,7 @@
 """Tracking: tells the trackers of a run what its files say, and lets none of them stop it."""
 
 import importlib.util
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,6 +14,8 @@ from evorl.errors import ConfigError
 from evorl.run_directory import RunDirectory
 from evorl.tracking.rows import Evolving, Row
 from evorl.tracking.story import Story
+
+DRAWING = 0.002  # share of a run's time that drawing may take until its end
 
 
 class Tracker(Protocol):
@@ -72,8 +75,9 @@ class Tracking:
         self.trackers = make_trackers(config, directory, console)
         self._story = Story(directory, Evolving.of(config))
         self._first: dict[str, int] = {}  # generation that each tracker does not know yet
-        self._draw_next = 0  # generation
         self._drawn = -1  # generation
+        self._drawing = 0.0  # seconds so far
+        self._began = time.perf_counter()
         self._finished = False
 
     def begin(self) -> None:
@@ -85,7 +89,7 @@ class Tracking:
         """After a generation, when its metrics and lineage are written."""
         rows = self._news()
         self._each(partial(self._tell, rows))
-        if rows and rows[-1].generation >= self._draw_next:
+        if rows and self._drawing <= DRAWING * (time.perf_counter() - self._began):
             self._draw()
 
     def end(self, summary: Mapping[str, Any]) -> None:
@@ -110,11 +114,13 @@ class Tracking:
                 tracker.log(row)
 
     def _draw(self) -> None:
-        """Ever more seldom, so that drawing all of a long run takes as little as a short one's."""
+        """All of the run up to now, unless that is drawn already."""
         generation = self._story.latest.get("generation", -1)
         if generation > self._drawn:
+            started = time.perf_counter()
             self._each(lambda tracker: tracker.draw(self._story))
-            self._drawn, self._draw_next = generation, generation + max(1, generation // 4)
+            self._drawing += time.perf_counter() - started
+            self._drawn = generation
 
     def _news(self) -> list[Row]:
         if not self.trackers:
