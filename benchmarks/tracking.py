@@ -1,6 +1,6 @@
 """What tracking costs: the same run with every tracker and with none, generation by generation.
 
-    python benchmarks/tracking.py      # about eight minutes on two idle cores
+    python benchmarks/tracking.py      # about ten minutes on two idle cores
 
 LunarLander-v3, eight agents, the default generation length, W&B offline and TensorBoard. The two
 runs take turns in one process, so that a disturbance hits them alike; they train the same agents to
@@ -123,7 +123,7 @@ class Loop:
 
 @click.command()
 @click.argument("overrides", nargs=-1)
-@click.option("--generations", default=15)
+@click.option("--generations", default=20)
 def main(overrides: tuple[str, ...], generations: int) -> None:
     """Measure, print, and exit with 1 if the bar is not met."""
     torch.set_num_threads(1)

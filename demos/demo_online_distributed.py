@@ -55,6 +55,7 @@ def train(overrides: list[str], world: World, stack: ExitStack) -> None:
         directory.write_config(dump_config(config))
         directory.append_lineage([birth(g, i, None) for i, g in enumerate(rank.everybody.genomes)])
         office = make_office(config, directory, rank.everybody, rank.episodes, console)
+        stack.callback(office.tracking.close)  # W&B and TensorBoard, if `tracking` asks for them
         checkpoints = make_checkpoints(config, directory)
     progress = office.progress if office else None
     save = Save(world, config.checkpoint, checkpoints, rank.replays, progress, shared=True)

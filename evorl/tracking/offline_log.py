@@ -17,7 +17,7 @@ WHOLE, LAST = 1, 4  # kinds of pieces that complete a record
 
 def next_step(folder: Path, run_id: str) -> int:
     """The first step that no log of a run has; `folder` is the one that W&B writes to."""
-    steps = [step for path in folder.glob(f"*/run-{run_id}.wandb") for step in _steps(path)]
+    steps = [step for path in folder.glob(f"*run-*/run-{run_id}.wandb") for step in _steps(path)]
     return 1 + max(steps, default=-1)
 
 

@@ -15,7 +15,7 @@ from evorl.run_directory import RunDirectory
 from evorl.tracking.rows import Evolving, Row
 from evorl.tracking.story import Story
 
-DRAWING = 0.002  # share of a run's time that drawing may take until its end
+DRAWING = 0.001  # share of a run's time that drawing may take until its end
 
 
 class Tracker(Protocol):

@@ -1,8 +1,12 @@
 """No test of tracking sees an account, or leaves anything outside its own folder."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parent.parent))  # for synthetic.py
 
 
 def _alone(patch, home):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from read_back import sessions
-from tracked import BASE, GENERATIONS, OFFLINE, lines, reproducible, run, tiny
+from tracked import BASE, GENERATIONS, OFFLINE, environment, lines, reproducible, run, tiny
 
 from evorl.config.yaml_text import dump_yaml
 from evorl.errors import ConfigError
@@ -124,7 +124,7 @@ def test_a_tracker_that_is_not_installed(home, tmp_path, monkeypatch, name, valu
     assert not (tmp_path / "runs").exists()
 
 
-def started(folder, *overrides, **environment):
+def started(folder, *overrides, **values):
     """`evorl train` in a process of its own, on a terminal: where a client could ask for a key."""
     file = folder / "run.yaml"
     file.write_text(dump_yaml(BASE))
@@ -136,15 +136,18 @@ def started(folder, *overrides, **environment):
             stdin=theirs,
             stdout=said,
             stderr=subprocess.STDOUT,
-            env=os.environ | environment,
+            env=environment(**values),
         )
     os.close(theirs)
     return process, ours
 
 
 def ended(folder, process, terminal):
-    code = process.wait(120)
-    os.close(terminal)
+    try:
+        code = process.wait(600)
+    finally:
+        process.kill()
+        os.close(terminal)
     return code, (folder / "said").read_text()
 
 
@@ -168,8 +171,8 @@ def test_online_without_a_login(plain, tmp_path):
 @pytest.mark.slow
 def test_online_without_a_network(plain, tmp_path):
     options = ("tracking.wandb=online", "tracking.timeout=2")
-    environment = {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
-    code, said = ended(tmp_path, *started(tmp_path, *options, **environment))
+    nowhere = {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
+    code, said = ended(tmp_path, *started(tmp_path, *options, **nowhere))
     assert code == 0, said
     (line,) = offs(said)
     assert line.startswith("warning: W&B is off from here on, training goes on: ")
@@ -183,7 +186,7 @@ def test_a_service_that_crashes(home, tmp_path):
     import psutil
 
     process, terminal = started(tmp_path, OFFLINE, "budget.env_steps=20000")
-    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
+    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 600
     while not metrics.exists() or metrics.read_bytes().count(b"\n") < 3:
         assert process.poll() is None
         assert time.monotonic() < deadline

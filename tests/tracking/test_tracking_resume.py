@@ -10,7 +10,7 @@ import time
 import pytest
 from read_back import sessions
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tracked import BASE, GENERATIONS, OFFLINE, lines, reproducible, resume, run
+from tracked import BASE, GENERATIONS, OFFLINE, environment, lines, reproducible, resume, run
 
 from evorl.config.yaml_text import dump_yaml
 from evorl.tracking.offline_log import next_step
@@ -104,7 +104,7 @@ def test_going_on_with_tracking_gives_the_same_bytes(tracked, home, tmp_path):
 
 def test_a_log_that_is_cut_off_is_read_up_to_there(tracked):
     """As a kill leaves it: at any byte."""
-    (log,) = (tracked / "wandb").glob("*/run-*.wandb")
+    (log,) = (tracked / "wandb").glob("offline-run-*/run-*.wandb")
     whole, id = log.read_bytes(), sessions(tracked)[0].id
     assert next_step(tracked / "wandb", id) == 2 * GENERATIONS  # all rows, and what is drawn
     found = []
@@ -122,8 +122,8 @@ def test_after_a_kill_nothing_is_missing(home, tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text(dump_yaml(BASE | {"budget": {"env_steps": 20_000}}))
     command = [sys.executable, "-m", "evorl", "train", str(file), OFFLINE]
-    process = subprocess.Popen([*command, f"run.folder={tmp_path}"])
-    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
+    process = subprocess.Popen([*command, f"run.folder={tmp_path}"], env=environment())
+    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 600
     while not metrics.exists() or metrics.read_bytes().count(b"\n") < 30:
         assert process.poll() is None
         assert time.monotonic() < deadline

@@ -1,6 +1,7 @@
 """Tiny runs that evolve, with trackers or without."""
 
 import json
+import os
 
 import torch
 
@@ -28,6 +29,7 @@ BASE = {
     "evolution": {"selection": {"fraction": 0.5, "min_gap": 0.0}},
     "budget": {"env_steps": 1200},
     "compile": False,
+    "tracking": {"timeout": 180},  # the machine may be busy
 }
 GENERATIONS = 6  # of 200 steps
 OFFLINE = "tracking.wandb=offline"
@@ -46,6 +48,12 @@ def resume(path, *overrides):
     directory = RunDirectory(path)
     config = parse_config(directory.config().model_dump(), overrides)
     return train(config, resume=directory).directory.path
+
+
+def environment(**values):
+    """That of a process of its own: without the service that W&B runs for this one."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    return kept | values
 
 
 def lines(path, name="metrics.jsonl"):
