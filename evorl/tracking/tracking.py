@@ -95,8 +95,7 @@ class Tracking:
     def end(self, summary: Mapping[str, Any]) -> None:
         """The run has its final score; `summary` is what summary.json says."""
         self._draw()
-        final = final_figures(summary)
-        self._each(lambda tracker: tracker.end(self._story, final))
+        self._each(lambda tracker: tracker.end(self._story, final_figures(summary)))
         self._finished = True
 
     def close(self) -> None:
