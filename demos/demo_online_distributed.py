@@ -32,7 +32,7 @@ CONFIG = {
     "algorithm": {"lr": 5e-4, "gamma": 0.99, "tau": 0.005, "n_step": 3, "learn_step": 2},
     "network": {"hidden": [128, 128], "activation": "relu"},
     "population": {"size": 4},
-    "evaluation": {"every": 1000, "episodes": 5, "confirm_episodes": 50},
+    "evaluation": {"every": 1000, "episodes": 5, "confirm_episodes": 100},
     "evolution": {"mutation": {"hyperparameters": 0.6, "architecture": 0.2, "parameters": 0.2}},
     "budget": {"env_steps": 1_000_000, "stop_at": 235},  # of all ranks together; or a score
     "compile": False,
@@ -55,6 +55,7 @@ def train(config: RunConfig, world: World, stack: ExitStack) -> None:
         directory.append_lineage([birth(g, i, None) for i, g in enumerate(rank.everybody.genomes)])
         directory.write_config(dump_config(config))
         office = make_office(config, directory, rank.everybody, rank.episodes, console, world.data)
+        stack.callback(office.tracking.close)  # W&B and TensorBoard, if `tracking` asks for them
         checkpoints, folder = make_checkpoints(config, directory), directory.path
     progress = office.progress if office else None
     shared = is_shared(world, folder, config.checkpoint.shared_filesystem)

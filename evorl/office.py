@@ -23,9 +23,12 @@ from evorl.pipeline.save import Progress
 from evorl.pipeline.tell import Tell
 from evorl.pipeline.track import Track
 from evorl.run_directory import CHECKPOINTS, LINEAGE, METRICS, RunDirectory
+from evorl.tracking import Tracking
 
 # What may change when a run goes on: none of it touches how agents learn.
-CHANGEABLE: dict[str, Any] = dict.fromkeys(("name", "run", "budget", "mesh", "checkpoint"), True)
+CHANGEABLE: dict[str, Any] = dict.fromkeys(
+    ("name", "run", "budget", "mesh", "checkpoint", "tracking"), True
+)
 CHANGEABLE["env"] = {"max_failures"}
 
 
@@ -40,6 +43,7 @@ class Office(NamedTuple):
     refuse: RefuseAllDead
     evolve: Evolve | None
     progress: Progress
+    tracking: Tracking
 
     def begin(self, context: Context) -> None:
         """Before the first generation of a run, or of what is left of one."""
@@ -57,6 +61,7 @@ class Office(NamedTuple):
         if self.evolve is not None:
             self.evolve(context)
         self.tell.births(context)
+        self.tracking.follow()
 
 
 def make_office(
@@ -92,6 +97,7 @@ def make_office(
         RefuseAllDead(directory),
         evolve,
         Progress(everybody, hall, evolve, directory),
+        Tracking(config, directory, console),
     )
 
 
@@ -118,6 +124,7 @@ class Begin:
         born = [newborn(fresh_parameters(problem, genome, self.config.seed)) for genome in genomes]
         self.everybody.meet(genomes, born, [True] * len(genomes))
         self.office.begin(context)
+        self.office.tracking.begin()
 
     def resumed(self, context: Context, restore: Restore) -> None:
         """From the newest checkpoint; from the beginning, if the run did not come that far."""
@@ -134,6 +141,7 @@ class Begin:
             self.office.progress.restore(checkpoint, context)
             self._replan(context, self.office)
             self.office.directory.remove_summary()
+            self.office.tracking.begin()
         restore.load_replays(checkpoint)
 
     def _replan(self, context: Context, office: Office) -> None:

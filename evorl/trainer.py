@@ -32,6 +32,7 @@ from evorl.rank import Rank, make_rank
 from evorl.resuming import find_started, with_known_choices
 from evorl.run_directory import RunDirectory
 from evorl.score import Score, held_out_score, summary
+from evorl.tracking import refuse_missing
 
 Resume = RunDirectory | Literal["auto"] | None
 
@@ -57,6 +58,7 @@ def train(
     whether there is one of this name.
     """
     started = time.perf_counter()
+    refuse_missing(config.tracking)  # before anything is made
     with ExitStack() as stack:
         if world is None:
             mesh = config.mesh
@@ -76,6 +78,7 @@ def train(
             office = make_office(
                 config, directory, rank.everybody, rank.episodes, console, world.data
             )
+            stack.callback(office.tracking.close)
             console.say(f"environments: {spec.backend} ({reason})")
             _introduce(config, rank, world, directory, console)
         save = Save(
@@ -135,7 +138,9 @@ def _score(
     best, directory = office.hall.returned(), office.directory
     final = held_out_score(best, spec, config, console)
     seconds = time.perf_counter() - started
-    directory.write_summary(summary(config, context, best, final, seconds))
+    told = summary(config, context, best, final, seconds)
+    directory.write_summary(told)
+    office.tracking.end(told)
     return Result(final, directory)
 
 

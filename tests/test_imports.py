@@ -27,7 +27,7 @@ ROWS = [
     ("evolution",),
     ("agent_file", "checkpoint", "console", "generation_table"),
     ("run_directory",),
-    ("run_state",),
+    ("run_state", "tracking"),
     ("pipeline",),
     ("parts", "threads", "starter", "doctor"),
     ("office", "rank"),
@@ -109,7 +109,12 @@ def test_accelerate_stays_in_its_corners():
         for path in FILES
         if any(name.split(".")[0] == "accelerate" for name in imported(path))
     }
-    assert users == {"distributed.accelerating", "replay.dataset"}
+    assert users == {
+        "distributed.accelerating",
+        "replay.dataset",
+        "tracking.tensor_board",
+        "tracking.weights_and_biases",
+    }
 
 
 def test_reading_a_configuration_does_not_load_torch():

@@ -2,9 +2,9 @@
 
     config = load_config("configs/dqn/cartpole.yaml", ["algorithm.lr=1e-4", "seed=7"])
 
-run_config.py has all sections and what must fit between them; sections.py, evolution.py and
-spaces.py the options of each, ranges.py their ranges and units, yaml_text.py the YAML, overrides.py
-the command line's `section.key=value`, and wording.py the wording of errors.
+run_config.py has all sections and what must fit between them; sections.py, evolution.py, spaces.py
+and tracking.py the options of each, ranges.py their ranges and units, yaml_text.py the YAML,
+overrides.py the command line's `section.key=value`, and wording.py the wording of errors.
 """
 
 from evorl.config.evolution import (
@@ -31,6 +31,7 @@ from evorl.config.sections import (
     WrapperConfig,
 )
 from evorl.config.spaces import FractionSpace, SpaceConfig, SpacesConfig, WholeSpace
+from evorl.config.tracking import TrackingConfig
 from evorl.config.unused import unused_options
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "SelectionConfig",
     "SpaceConfig",
     "SpacesConfig",
+    "TrackingConfig",
     "WholeSpace",
     "WrapperConfig",
     "dump_config",

@@ -21,6 +21,7 @@ from evorl.config.sections import (
     ReplayConfig,
 )
 from evorl.config.spaces import SpaceConfig
+from evorl.config.tracking import TrackingConfig
 from evorl.config.wording import number
 
 
@@ -65,6 +66,9 @@ class RunConfig(Section):
     )
     checkpoint: CheckpointConfig = Field(
         default_factory=CheckpointConfig, description="What is kept for going on later."
+    )
+    tracking: TrackingConfig = Field(
+        default_factory=TrackingConfig, description="Where the run can be followed."
     )
     run: FolderConfig = Field(default_factory=FolderConfig, description="Where the run is written.")
 
@@ -113,6 +117,7 @@ class RunConfig(Section):
     def _fits_together(self) -> "RunConfig":
         self._check_agents()
         self._check_batch_sizes()
+        self._check_timeouts()
         replay = self.replay
         writers = 1 if replay.share == "agent" else self.population.size
         if replay.capacity < (step := writers * self.env.num_envs):
@@ -131,6 +136,13 @@ class RunConfig(Section):
                 if (value := getattr(agent, name)) is not None:
                     rule = f"be left out, as {self.drawn_by} draws it from evolution.spaces.{name}"
                     refuse(f"{where}.{name}", rule, value)
+
+    def _check_timeouts(self) -> None:
+        """Other ranks wait while the main one starts W&B: they must not think that it is lost."""
+        longest = self.mesh.timeout / 3
+        if self.tracking.wandb != "off" and self.tracking.timeout > longest:
+            rule = f"be at most a third of mesh.timeout, {number(longest)}"
+            refuse("tracking.timeout", rule, self.tracking.timeout)
 
     def _check_batch_sizes(self) -> None:
         agents, capacity = self.population.agents, self.replay.capacity

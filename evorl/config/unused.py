@@ -16,7 +16,7 @@ def unused_options(config: RunConfig, images: bool) -> list[str]:
         found += [*_selection(config), *_mutation(config, images), *_explore(config)]
     else:
         found += _evolution(config)
-    return [*found, *_spaces(config), *_starts(config)]
+    return [*found, *_spaces(config), *_starts(config), *_tracking(config)]
 
 
 def _environment(config: RunConfig) -> Iterator[str]:
@@ -146,6 +146,12 @@ def _no_other_activation(config: RunConfig) -> bool:
     chosen = set(config.evolution.mutation.activations)
     agents = range(config.population.size)
     return len(chosen) == 1 and all(config.agent_network(i).activation in chosen for i in agents)
+
+
+def _tracking(config: RunConfig) -> Iterator[str]:
+    if config.tracking.wandb == "off":
+        names = ("project", "entity", "group", "timeout")
+        yield from _changed("tracking", config.tracking, "wandb: off", *names)
 
 
 def _ignored(config: RunConfig) -> str:

@@ -135,7 +135,7 @@ class Lineage:
         if genome.parent is not None and genome.born <= self.births[genome.parent].generation:
             raise ValueError(f"agent {genome.id} is not younger than its parent, {genome.parent}")
         if genome.parent is not None and not (
-            self.births[genome.parent].generation <= _left(line) < line.generation
+            self.births[genome.parent].generation <= left(line) < line.generation
         ):
             raise ValueError(f"agent {genome.id} left its parent at another time than it lived")
         self.births[genome.id] = line
@@ -156,7 +156,7 @@ class Lineage:
         `until` is the last generation that counts, by default the agent's last evaluation.
         """
         line = list(self._upwards(id))[::-1]
-        ends = [_left(after) + 1 for _, after in pairwise(line)]
+        ends = [left(after) + 1 for _, after in pairwise(line)]
         if until is None:
             evaluated = self.fitness[id]
             until = evaluated[-1].generation if evaluated else line[-1].generation - 1
@@ -174,9 +174,14 @@ class Lineage:
             id = self.births[id].genome.parent
 
 
-def _left(child: Birth) -> int:
+def left(child: Birth) -> int:
     """The generation at whose end a child left its parent."""
     return child.generation - 1 if child.copied is None else child.copied
+
+
+def parse_line(line: bytes) -> Birth | Fitness:
+    """One line of lineage.jsonl; ValueError if it is none."""
+    return _LINE.validate_json(line, strict=True)
 
 
 def read_lineage(path: str | Path) -> Lineage:
@@ -189,7 +194,7 @@ def read_lineage(path: str | Path) -> Lineage:
     lineage = Lineage()
     for number, line in enumerate(text.split(b"\n")[:-1], 1):
         try:
-            lineage.add(_LINE.validate_json(line, strict=True))
+            lineage.add(parse_line(line))
         except ValueError as error:  # pydantic's is one, too
             raise RunError(one_line(f"{path}: line {number}: {_reason(error)}")) from None
     if not lineage.births:

@@ -1,0 +1,28 @@
+"""With several ranks the main one tracks, and only that."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from .runs import train
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tracking"))
+from read_back import sessions
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_main_rank_tracks(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    run = train(tmp_path / "two", "tracking.wandb=offline", "tracking.tensorboard=true", ranks=2)
+    (session,) = sessions(run)
+    count = len((run / "metrics.jsonl").read_text().splitlines())
+    assert session.generations == list(range(count))
+    assert count == 6
+    assert session.id == json.loads((run / "wandb.json").read_text())["id"]
+    assert len(list((run / "tensorboard").iterdir())) == 1
+    assert "memory_percent" in session.stats  # W&B's own figures of the machine
+    assert not (tmp_path / "two" / "wandb").exists()
