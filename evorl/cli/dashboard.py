@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 
-@click.command()
+@click.command(short_help="Serve that page for all runs, live.")
 @click.argument(
     "folder", required=False, default="runs", type=click.Path(path_type=Path), metavar="[RUNS]"
 )

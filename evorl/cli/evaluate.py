@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
+from evorl.cli.completing import RUN
 from evorl.cli.text import decimals, show_estimate
 from evorl.console import Console, show_warnings_on
 
 
-@click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.command(short_help="Score an agent of a run on fresh episodes.")
+@click.argument("run", type=RUN)
 @click.option("--episodes", type=click.IntRange(1, 1_000_000), default=100, show_default=True)
 @click.option("--agent", type=int, metavar="ID", help="An agent of the newest checkpoint.")
 @click.option(

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import click
 
+from evorl.cli.completing import RUN
 from evorl.console import Console, show_warnings_on
 
 NAMES = ("safetensors", "torchscript", "onnx")
 
 
-@click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.command(short_help="Write an agent for use without evorl.")
+@click.argument("run", type=RUN)
 @click.option("--format", "format_", type=click.Choice(NAMES), required=True)
 @click.option("--agent", type=int, metavar="ID", help="An agent of the newest checkpoint.")
 @click.option(

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import click
 
+from evorl.cli.completing import RUN
 
-@click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+
+@click.command(short_help="Write a run, or several, as one page to look at.")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=RUN)
 @click.option(
     "-o",
     "--output",

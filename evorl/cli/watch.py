@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evorl.cli.completing import RUN
 from evorl.console import Console, show_warnings_on
 
 if TYPE_CHECKING:
     from evorl.shipping.watch import Episode
 
 
-@click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.command(short_help="Film the best agent of a run.")
+@click.argument("run", type=RUN)
 @click.option("--episodes", type=click.IntRange(1, 1000), default=1, show_default=True)
 @click.option("--agent", type=int, metavar="ID", help="An agent of the newest checkpoint.")
 @click.option(

@@ -17,8 +17,12 @@ ON_A_RUN = {
     "lineage": ["RUN"],
     "schedule": ["RUN"],
     "compare": ["RUN"],
+    "report": ["RUN"],
+    "watch": ["RUN"],
+    "evaluate": ["RUN"],
+    "export": ["RUN", "--format", "safetensors"],
 }
-NO_RUN = {"runs", "init", "doctor", "schema", "completion"}  # have tests of their own
+NO_RUN = {"runs", "dashboard", "init", "doctor", "schema", "completion"}  # have tests of their own
 
 FOREIGN = {"README.md": "# Somebody else's", "config.yaml": "model: resnet\n", "data.bin": "\0\1"}
 
