@@ -11,7 +11,13 @@ from evorl.console import Console, show_warnings_on
 
 @click.command(short_help="Score an agent of a run on fresh episodes.")
 @click.argument("run", type=RUN)
-@click.option("--episodes", type=click.IntRange(1, 1_000_000), default=100, show_default=True)
+@click.option(
+    "--episodes",
+    type=click.IntRange(1, 1_000_000),
+    default=100,
+    show_default=True,
+    help="Episodes to play.",
+)
 @click.option("--agent", type=int, metavar="ID", help="An agent of the newest checkpoint.")
 @click.option(
     "--seed",

@@ -12,7 +12,7 @@ NAMES = ("safetensors", "torchscript", "onnx")
 
 @click.command(short_help="Write an agent for use without evorl.")
 @click.argument("run", type=RUN)
-@click.option("--format", "format_", type=click.Choice(NAMES), required=True)
+@click.option("--format", "format_", type=click.Choice(NAMES), required=True, help="See below.")
 @click.option("--agent", type=int, metavar="ID", help="An agent of the newest checkpoint.")
 @click.option(
     "--output",

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Film the best agent of a run.")
 @click.argument("run", type=RUN)
-@click.option("--episodes", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option(
+    "--episodes",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Episodes to film.",
+)
 @click.option("--agent", type=int, metavar="ID", help="An agent of the newest checkpoint.")
 @click.option(
     "--seed",
