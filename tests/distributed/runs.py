@@ -15,6 +15,7 @@ import psutil
 from .launching import CONFIGS, MARK
 
 BIN = Path(sys.executable).parent
+HALVES = (".new", ".old")  # of what is written aside
 SMALL = """
 name: run
 seed: 3
@@ -122,7 +123,12 @@ def newest(directory):
 
 
 def deterministic(directory):
-    """All of a run that does not depend on time: lineage, best agent and newest checkpoint."""
+    """All of a run that does not depend on time: lineage, best agent and newest checkpoint.
+
+    Nothing else may be left in its folder: no lock, no token, no half of a file.
+    """
+    left = [path for path in directory.rglob("*") if path.name[0] == "." or path.suffix in HALVES]
+    assert not left
     files = {name: (directory / name).read_bytes() for name in ("lineage.jsonl",)}
     files |= {f"best/{path.name}": path.read_bytes() for path in (directory / "best").iterdir()}
     return files, newest(directory)
