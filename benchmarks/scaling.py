@@ -44,13 +44,13 @@ CONFIG = Path(__file__).parents[1] / "configs" / "accelerate" / "cpu.yaml"
 OVERRIDES: list[str] = []  # of the command line
 
 
-def configured(agents: int) -> Any:
-    """The defaults, but for what the command line says; eager, as data needs it."""
+def configured(agents: int, *overrides: str) -> Any:
+    """The defaults, compiled as longer runs are, but for what the command line says."""
     given = {"env": {"id": "LunarLander-v3", "backend": "sync"}, "population": {"size": agents}}
     algorithm = {"learning_starts": 0}
     budget = {"env_steps": 10**9}
-    config = {**given, "algorithm": algorithm, "budget": budget, "compile": False}
-    return parse_config(config, OVERRIDES)
+    config = {**given, "algorithm": algorithm, "budget": budget, "compile": True}
+    return parse_config(config, [*OVERRIDES, *overrides])
 
 
 class Loop:
@@ -165,13 +165,16 @@ def measure(turns: int, rounds: int, world: World, stack: ExitStack) -> dict[str
             timed(world, work)
     seconds = [{name: timed(world, work) for name, work in works.items()} for _ in range(turns)]
 
-    both = Loop(pair, configured(8), stack, folder)
+    both = Loop(pair, configured(8, "compile=false"), stack, folder)  # data is never compiled
+    alike = Loop(alone, configured(8, "compile=false"), stack, folder) if world.main else None
+    alone_too: Callable[[], object] = (lambda: alike.rounds(rounds)) if alike else (lambda: None)
     timed(world, lambda: both.rounds(rounds))
-    loops = [loop.context for loop in (both, whole) if loop]
+    timed(world, main_only(world, alone_too))
+    loops = [loop.context for loop in (both, alike) if loop]
     before = [(c.timer.seconds["update"], c.updates) for c in loops]
     for _ in range(max(1, turns // 2)):
         timed(world, lambda: both.rounds(rounds))
-        timed(world, works["one"])
+        timed(world, main_only(world, alone_too))
     each = [  # milliseconds of an update of all eight agents
         8000 * (c.timer.seconds["update"] - seconds) / (c.updates - updates)
         for c, (seconds, updates) in zip(loops, before, strict=True)
