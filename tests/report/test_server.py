@@ -149,7 +149,7 @@ def test_no_files_are_served(ask, path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/data?run=%ff", "/data?" + "&".join(["run=family"] * 100), "//[/data"]
+    "path", ["/data?run=%ff", "/data?" + "&".join(["run=family"] * 100), "http://[/data"]
 )
 def test_addresses_that_make_no_sense(ask, path):
     assert ask(path)[0] == 400
