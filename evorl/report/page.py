@@ -114,7 +114,7 @@ def _style() -> str:
 
 
 def _read(name: str) -> str:
-    return files("evorl.report").joinpath("page", name).read_text(encoding="utf-8")
+    return files("evorl.report").joinpath("web", name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -63,13 +63,13 @@ def test_nothing_is_loaded_from_elsewhere():
 
 
 def test_every_file_of_the_page_is_used():
-    names = {file.name for file in files("evorl.report").joinpath("page").iterdir()}
+    names = {file.name for file in files("evorl.report").joinpath("web").iterdir()}
     assert names == {*SCRIPTS, "page.html", "style.css"}
 
 
 def test_no_script_writes_markup():
     for name in SCRIPTS:
-        text = files("evorl.report").joinpath("page", name).read_text(encoding="utf-8")
+        text = files("evorl.report").joinpath("web", name).read_text(encoding="utf-8")
         for forbidden in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("):
             assert forbidden not in text, f"{name}: {forbidden}"
 

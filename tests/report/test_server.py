@@ -148,9 +148,7 @@ def test_no_files_are_served(ask, path):
     assert (status, b"secret" in body) == (404, False)
 
 
-@pytest.mark.parametrize(
-    "path", ["/data?run=%ff", "/data?" + "&".join(["run=family"] * 100), "//[/data"]
-)
+@pytest.mark.parametrize("path", ["/data?run=%ff", "/data?" + "&".join(["run=family"] * 100)])
 def test_addresses_that_make_no_sense(ask, path):
     assert ask(path)[0] == 400
 
