@@ -28,7 +28,7 @@ SHIPPED = sorted(ROOT.glob("configs/dqn/*.yaml"))
 ENV = "env: {id: X}\n"
 TOP = (
     "name, seed, compile, env, algorithm, network, replay, population, evaluation, evolution, "
-    "budget, mesh, checkpoint, run"
+    "budget, mesh, checkpoint, tracking, run"
 )
 HOW = "expected section.key=value, such as algorithm.lr=1e-4"
 NO_ENV = "env.id: required, but not given: Gymnasium environment id, such as CartPole-v1"
