@@ -108,7 +108,8 @@ def _best(directory: RunDirectory) -> Found:
     agent = directory.best()
     if _identity(place) != before:  # one file of the old, one of the new
         raise RunError(one_line(f"{place}: is being replaced just now; try again"))
-    when = f", as of generation {known}" if (known := agent.facts.get("generation")) else ""
+    known = agent.facts.get("generation")
+    when = "" if known is None else f", as of generation {known}"
     title = f"agent {agent.genome.id}, the best{when}"
     return Found(agent.genome, agent.parameters, agent.facts, agent.problem, title)
 

@@ -51,6 +51,11 @@ def test_the_best(run, population):
     assert heading(picked) == f"{run.path}: World-v0, agent 11, the best, as of generation 3"
 
 
+def test_the_first_generation_is_one_too(tmp_path, population):
+    run = make_run(tmp_path, population, generation=1)
+    assert pick(run.path).title == "agent 10, the best, as of generation 0"
+
+
 def test_by_id_it_is_the_agent_of_the_newest_checkpoint(run, population):
     """The best, too, has learned on since it was at its best."""
     later = population_of("vector", SMALL)
