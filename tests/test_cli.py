@@ -221,6 +221,7 @@ LATE = {
 def test_what_shows_up_late_is_one_line_too(evorl, tmp_path, kind, quiet):
     write(tmp_path, GOOD)
     (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").touch()
     before = sorted(tmp_path.rglob("*"))
     code, out, err = evorl("train", "run.yaml", *LATE[kind], *quiet)
     assert sorted(tmp_path.rglob("*")) == before
@@ -517,7 +518,7 @@ def trainings(monkeypatch):
     """A trainer that only remembers what it was asked for."""
     asked = []
 
-    def train(config, console, schedule=None, resume=None):
+    def train(config, console, schedule=None, world=None, resume=None):
         asked.append((config, schedule))
         value = 100.0 + config.seed
         score = Estimate(value, value - 1, value + 1)
@@ -597,6 +598,7 @@ def test_replay_with_several_seeds(evorl, replay, trainings):
 )
 def test_what_cannot_be_replayed(evorl, replay, trainings, tmp_path, arguments, says):
     (tmp_path / "runs" / "again-seed8").mkdir(parents=True)
+    (tmp_path / "runs" / "again-seed8" / "notes.txt").touch()
     before = sorted(tmp_path.rglob("*"))
     code, out, err = evorl(*replay[:2], *arguments)
     assert_one_error(code, out, err)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from synthetic import FAMILY, make_family_run
 
-from evorl import run_directory
 from evorl.agent_file import SavedAgent, load_agent, save_agent
 from evorl.errors import RunError
 from evorl.genome import HYPERPARAMETERS, Architecture, Genome
@@ -244,7 +243,7 @@ def test_a_run_waits_for_somebody_who_only_looks(tmp_path, monkeypatch):
     (directory.path / ".lock").touch()
     looking = (directory.path / ".lock").open("rb")
     fcntl.flock(looking, fcntl.LOCK_SH)
-    monkeypatch.setattr(run_directory.time, "sleep", lambda seconds: looking.close())
+    monkeypatch.setattr("evorl.lock.time.sleep", lambda seconds: looking.close())
     with directory.locked():
         assert looking.closed
         assert directory.running

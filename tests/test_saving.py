@@ -7,7 +7,7 @@ import pytest
 
 from evorl.checkpoint import Draft
 from evorl.config import parse_config
-from evorl.errors import CheckpointError, ConfigError, RunError
+from evorl.errors import ConfigError, RunError
 from evorl.resuming import reopen
 from evorl.run_directory import RunDirectory
 from evorl.trainer import train
@@ -83,7 +83,7 @@ def test_when_all_are_damaged_nothing_is_lost(tmp_path):
     for folder in (directory.path / "checkpoints").iterdir():
         (folder / "manifest.json").write_text("{}")
     before = {path: path.read_bytes() for path in directory.path.rglob("*.jsonl")}
-    with pytest.raises(CheckpointError):
+    with pytest.raises(RunError, match="no checkpoint there can be used"):
         again(directory, "budget.env_steps=400")
     assert {path: path.read_bytes() for path in directory.path.rglob("*.jsonl")} == before
 

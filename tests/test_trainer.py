@@ -443,7 +443,7 @@ def test_an_agent_that_diverges_dies_alone(tmp_path, kind):
 
 def test_the_others_do_not_notice(tmp_path):
     options = ["algorithm.loss=mse", "replay.share=agent", "population.size=3"]
-    options += ["budget.env_steps=600"]
+    options += ["budget.env_steps=600", "network.hidden=[64, 64]"]  # as wide: their bits stay
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         spoiled = metrics(run(tmp_path / "a", *options, f"population.agents=[{{}}, {{}}, {DEEP}]"))

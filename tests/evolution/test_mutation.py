@@ -29,6 +29,7 @@ from evorl.evolution.mutation import Mutation
 from evorl.evolution.spaces import Space
 from evorl.genome import ACTIVATIONS, Architecture
 from evorl.group import newborn
+from evorl.grouping import kinds_of
 from evorl.networks.initial import fresh_parameters
 from evorl.networks.layout import signature
 from evorl.optimizer import NEW
@@ -309,9 +310,10 @@ def test_a_child_that_outgrows_its_group_gets_another():
     population = Population([parent, parent], VECTOR, DQN())
     population.rebuild([parent, parent], [state, state])
     assert len(population.groups) == 1
-    population.rebuild([parent, grown], [state, grown_state])
+    kinds = [kinds_of(VECTOR, [own], compiled=False)[0] for own in (parent, grown)]  # by itself
+    population.rebuild([parent, grown], [state, grown_state], kinds)
     population.check([state, grown_state])
-    assert [group.layout.signature.width for group in population.groups] == [64, 128]
+    assert [group.layout.signature.width for group in population.groups] == [64, 96]
 
 
 # inputs, repeatability

@@ -18,7 +18,7 @@ COMMANDS = {
     "evaluate": ("evaluate", "family", "--episodes", 2),
     "export": ("export", "family", "--format", "safetensors"),
 }
-HARMLESS = ("lineage", "summary", "facts of another version", "the best of another run")
+HARMLESS = ("lineage", "summary", "schedule", "facts of another version", "the best of another run")
 
 
 def contents(folder):
