@@ -66,7 +66,7 @@ class Save:
             try:
                 self.progress.directory.sync()  # the checkpoint will count on these lines
                 draft = self.checkpoints.begin(context.generation)
-                path = str(draft.path).encode()
+                path = str(draft.path.absolute()).encode()
             except (CheckpointError, RunError) as error:
                 problem = str(error)
         path = self.world.broadcast(path if self.world.main else None)

@@ -88,7 +88,8 @@ class Machine:
 
 def test_the_population_arrives_without_a_shared_disk(hosts, tmp_path):
     three = ("budget.env_steps=1440",)  # generations
-    machines = [Machine(name, i, tmp_path / str(i), *three) for i, name in enumerate(hosts)]
+    apart = (*three, "checkpoint.shared_filesystem=false")  # here it could be seen all the same
+    machines = [Machine(name, i, tmp_path / str(i), *apart) for i, name in enumerate(hosts)]
     for machine in machines:
         assert machine.wait(180) == 0, machine.said()
     assert not (tmp_path / "1" / "runs").exists()  # the other host never wrote a file
