@@ -98,8 +98,12 @@ def test_environments_that_raise_on_every_rank_end_the_run(tmp_path):
         "import gymnasium as gym\n"
         "from gymnasium.envs.classic_control import CartPoleEnv\n"
         "class Broken(CartPoleEnv):\n"
+        "    steps = 0  # of all of them in a process\n"
         "    def step(self, action):\n"
-        "        raise OSError('the simulator is gone')\n"
+        "        Broken.steps += 1\n"
+        "        if Broken.steps > 100:\n"
+        "            raise OSError('the simulator is gone')\n"
+        "        return super().step(action)\n"
         "gym.register('Broken-v0', Broken)\n"
     )
     options = ("env.id=broken:Broken-v0", "env.max_failures=3")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,10 @@ def hosts():
         yield names
     finally:
         for name in made:
+            inside = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
+            for process in inside.stdout.split():  # of a test that failed
+                with suppress(ProcessLookupError):
+                    os.kill(int(process), signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
