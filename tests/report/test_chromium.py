@@ -152,23 +152,24 @@ def test_another_line_can_be_followed(visit, address):
 
 
 def test_filters(visit, address):
+    expect = pytest.importorskip("playwright.sync_api").expect  # it waits until it is drawn
     page = visit(address)
     page.locator("#fitness [data-key=crowd]").uncheck()
-    assert chart(page, "fitness").locator(".crowd").count() == 0
-    assert chart(page, "loss").locator(".crowd").count() == 0
+    expect(chart(page, "fitness").locator(".crowd")).to_have_count(0)
+    expect(chart(page, "loss").locator(".crowd")).to_have_count(0)
     page.locator("#fitness [data-key=record]").uncheck()
-    assert chart(page, "fitness").locator(".record").count() == 0
+    expect(chart(page, "fitness").locator(".record")).to_have_count(0)
     page.locator("#fitness [data-key=crowd]").check()
-    assert chart(page, "fitness").locator(".crowd").count() == 1
+    expect(chart(page, "fitness").locator(".crowd")).to_have_count(1)
 
     edges = path_of(page, "tree", "edge").count("M")
     page.locator("#tree [data-key=hyperparameters]").uncheck()
+    expect(chart(page, "tree").locator(".dim")).to_have_count(1)
     assert path_of(page, "tree", "edge").count("M") == edges - 2 == 1
-    assert chart(page, "tree").locator(".dim").count() == 1
 
     page.locator("#hyperparameters [data-key=gamma]").uncheck()
-    assert chart(page, "hyperparameter-gamma").count() == 0
-    assert chart(page, "hyperparameter-lr").count() == 1
+    expect(chart(page, "hyperparameter-gamma")).to_have_count(0)
+    expect(chart(page, "hyperparameter-lr")).to_have_count(1)
 
     layers = chart(page, "architectures").locator(".layer").count()
     page.locator("#architectures [data-key='64-96 relu']").uncheck()
