@@ -61,8 +61,7 @@ def train(
     refuse_missing(config.tracking)  # before anything is made
     with ExitStack() as stack:
         if world is None:
-            mesh = config.mesh
-            world = World.start(config.population.size, mesh.population, mesh.data, mesh.timeout)
+            world = World.start(config.population.size, **dict(config.mesh))
             stack.callback(world.close)
         if resume == "auto":
             config = _as_begun(config, world)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import types
-import warnings
 from pathlib import Path
 
 import psutil
@@ -18,7 +17,7 @@ from click.testing import CliRunner
 from synthetic import FAMILY, evaluated, initial, make_family_run, make_run, saved
 
 from evorl import __version__
-from evorl.cli import cli, main
+from evorl.cli import cli
 from evorl.config import dump_config, parse_config
 from evorl.evolution.schedule import read_schedule
 from evorl.run_directory import RunDirectory
@@ -41,26 +40,6 @@ TINY = [
     "env.kwargs={max_episode_steps: 25}",
 ]
 GOOD = "env: {id: CartPole-v1}\nbudget: {env_steps: 100}\n"
-
-
-@pytest.fixture
-def evorl(monkeypatch, tmp_path, capfd):
-    """Run the command in this process, in an empty folder; (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["evorl", *map(str, arguments)])
-        code = 0
-        with warnings.catch_warnings():  # the command redirects warnings for good
-            try:
-                main()
-            except SystemExit as ended:
-                code = ended.code
-        said = capfd.readouterr()
-        return code, said.out, said.err
-
-    return call
 
 
 def shell(*arguments, **options):

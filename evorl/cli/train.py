@@ -93,8 +93,8 @@ def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console)
                 )
     from evorl.statistics import summarise_group
 
-    mesh = config.mesh  # all seeds in one world: ranks that have parted cannot meet again
-    world = World.start(runs[0].population.size, mesh.population, mesh.data, mesh.timeout)
+    # all seeds in one world: ranks that have parted cannot meet again
+    world = World.start(runs[0].population.size, **dict(config.mesh))
     try:
         found = [run_and_tell(run, console, schedule, world=world) for run in runs]
     finally:

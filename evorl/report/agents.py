@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evorl.evolution.change import describe_architecture
-from evorl.evolution.lineage import Birth, Lineage
+from evorl.evolution.lineage import Birth, Lineage, left
 from evorl.genome import HYPERPARAMETERS
 from evorl.report.metrics import MetricsLine
 from evorl.report.numbers import short
@@ -69,14 +69,12 @@ def moving_hyperparameters(rows: Sequence[MetricsLine]) -> list[str]:
 
 def _born(birth: Birth) -> dict[str, Any]:
     genome = birth.genome
-    left = None
-    if genome.parent is not None:
-        left = birth.generation - 1 if birth.copied is None else birth.copied
     return {
         "id": genome.id,
         "parent": genome.parent,
         "born": birth.generation,
-        "left": left,  # the generation at whose end it left its parent
+        # the generation at whose end it left its parent
+        "left": None if genome.parent is None else left(birth),
         "place": birth.place,
         "mutation": genome.mutation,
         "change": birth.change,

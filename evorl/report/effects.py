@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evorl.evolution.change import NOISE
+from evorl.evolution.effects import effect, fitness_at, parent_fitness
 from evorl.evolution.lineage import Lineage
 from evorl.report.numbers import short
 
@@ -21,21 +22,12 @@ def mutation_effects(lineage: Lineage) -> dict[str, Any]:
     """By kind, the best mean first: count, mean, standard error, and the change of every child."""
     kinds: dict[str, list[tuple[int, float]]] = {}
     parents: list[float] = []
-    fitness = {
-        (line.id, line.generation): line.fitness
-        for lines in lineage.fitness.values()
-        for line in lines
-    }
     for id, birth in lineage.births.items():
-        parent, lines = birth.genome.parent, lineage.fitness[id]
-        if parent is None or not lines:
-            continue
-        left = birth.generation - 1 if birth.copied is None else birth.copied
-        before, after = fitness.get((parent, left)), lines[0].fitness
-        if before is None or after is None:  # not evaluated, or dead
-            continue
-        kinds.setdefault(birth.genome.mutation, []).append((id, after - before))
-        beside = fitness.get((parent, lines[0].generation))
+        change, before = effect(lineage, birth), parent_fitness(lineage, birth)
+        if change is None or before is None or birth.genome.parent is None:
+            continue  # not evaluated, or dead
+        kinds.setdefault(birth.genome.mutation, []).append((id, change))
+        beside = fitness_at(lineage, birth.genome.parent, birth.generation)
         if beside is not None:
             parents.append(beside - before)
     found = [

@@ -7,6 +7,7 @@ parent's until the child left it, and so on up to the first ancestor: nothing of
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from evorl.evolution.effects import effect, first_fitness, parent_fitness
 from evorl.evolution.lineage import Ancestor, Birth, Fitness, Lineage, left
 from evorl.genome import HYPERPARAMETERS
 
@@ -33,27 +34,6 @@ def curve(lineage: Lineage, agent: int, until: int | None = None) -> list[Point]
         for measured in ancestor.fitness
         if measured.fitness is not None
     ]
-
-
-def parent_fitness(lineage: Lineage, child: Birth) -> float | None:
-    """How good the parent was when the child left it."""
-    if child.genome.parent is None:
-        return None
-    moment = left(child)
-    of_parent = lineage.fitness[child.genome.parent]
-    return next((line.fitness for line in of_parent if line.generation == moment), None)
-
-
-def first_fitness(lineage: Lineage, child: Birth) -> float | None:
-    """How good an agent was at the end of the generation in which it was born."""
-    own = lineage.fitness[child.genome.id]
-    return own[0].fitness if own and own[0].generation == child.generation else None
-
-
-def effect(lineage: Lineage, child: Birth) -> float | None:
-    """By how much a child's first fitness differs from its parent's when it left that."""
-    before, after = parent_fitness(lineage, child), first_fitness(lineage, child)
-    return None if before is None or after is None else after - before
 
 
 class Mutations:

@@ -22,6 +22,7 @@ from evorl.tracking.charts import charts
 from evorl.tracking.offline_log import next_step
 from evorl.tracking.rows import Row
 from evorl.tracking.story import Story
+from evorl.writing import replace
 
 FOLDER, IDENTITY = "wandb", "wandb.json"
 
@@ -144,9 +145,7 @@ class WeightsAndBiases:
                 if isinstance(found, str) and found.isascii() and found.isalnum():
                     return found
         fresh = secrets.token_hex(4)
-        aside = path.with_name(f"{IDENTITY}.new")
-        aside.write_text(json.dumps({"id": fresh, **where}, indent=2) + "\n", encoding="utf-8")
-        aside.replace(path)
+        replace(path, json.dumps({"id": fresh, **where}, indent=2) + "\n")
         return fresh
 
     @contextmanager

@@ -11,29 +11,10 @@ import webbrowser
 import pytest
 from click.testing import CliRunner
 
-from evorl.cli import cli, main
+from evorl.cli import cli
 from evorl.report.page import MARK
 
 from .runs import finished, going, snapshot
-
-
-@pytest.fixture
-def evorl(monkeypatch, tmp_path, capfd):
-    """Run the command in this process, in an empty folder; (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["evorl", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        said = capfd.readouterr()
-        return code, said.out, said.err
-
-    return call
 
 
 def test_a_report_goes_into_the_run(evorl, tmp_path):

@@ -7,9 +7,10 @@ import pytest
 from synthetic import FAMILY, STEPS, child, evaluated, family_lines, initial, make_family_run
 
 from evorl.config import parse_config
+from evorl.evolution.effects import effect
 from evorl.evolution.lineage import Lineage, birth, parse_line
 from evorl.tracking.charts import _thinned
-from evorl.tracking.family import Mutations, births_table, curve, effect
+from evorl.tracking.family import Mutations, births_table, curve
 from evorl.tracking.rows import Evolving, values_of
 from evorl.tracking.story import Story
 from evorl.tracking.tail import Tail
