@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -81,7 +81,7 @@ def is_run(path: Path) -> bool:
 def state_of(path: Path) -> RunState:
     """How far a run is; one that cannot be read is damaged."""
     directory = RunDirectory(path)
-    running, changed = directory.running, max(_times(path))
+    running, changed = directory.running, last_change(path)
     try:
         config = RunDirectory.open(path).config()
     except EvorlError as error:
@@ -165,8 +165,16 @@ def last_line(path: Path) -> bytes | None:
     return whole[-1] if whole else None
 
 
-def _times(path: Path) -> Iterator[float]:
-    """When the run last wrote something; the folder's own time counts if it never did."""
-    files = [path / name for name in (CONFIG, METRICS, LINEAGE, SUMMARY)]
-    times = [file.stat().st_mtime for file in files if file.is_file()]
-    yield from times or [path.stat().st_mtime]
+def last_change(path: Path) -> float:
+    """When the run last wrote something, in seconds since 1970; 0 if nothing of it can be seen.
+
+    The folder's own time counts if it never did.
+    """
+    times = []
+    for name in (CONFIG, METRICS, LINEAGE, SUMMARY):
+        with suppress(OSError):  # not there, or not any more
+            times.append((path / name).stat().st_mtime)
+    if not times:
+        with suppress(OSError):
+            times.append(path.stat().st_mtime)
+    return max(times, default=0.0)

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from evorl.config import RunConfig, dump_config, parse_config, unused_options
-from evorl.config.yaml_text import parse_yaml
+from evorl.config import RunConfig, dump_config, unused_options
+from evorl.config.reading import parse_text
 from evorl.console import Console
 from evorl.distributed.disk import is_shared
 from evorl.distributed.world import World
@@ -146,8 +146,7 @@ def _score(
 def _as_begun(config: RunConfig, world: World) -> RunConfig:
     """All ranks take what `auto` stood for from the run that goes on; the main rank can see it."""
     told = dump_config(with_known_choices(config)).encode() if world.main else None
-    source = "config of the main rank"
-    return parse_config(parse_yaml(world.broadcast(told).decode(), source), source=source)
+    return parse_text(world.broadcast(told).decode(), "config of the main rank")
 
 
 def choose_environments(config: RunConfig, world: World) -> tuple[EnvSpec, str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from evorl.cli.choosing import AGENT, SEED
 from evorl.cli.completing import RUN
 from evorl.cli.text import decimals, show_estimate
 from evorl.console import Console, show_warnings_on
@@ -18,14 +19,8 @@ from evorl.console import Console, show_warnings_on
     show_default=True,
     help="Episodes to play.",
 )
-@click.option("--agent", type=int, metavar="ID", help="An agent of the newest checkpoint.")
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    show_default=True,
-    help="Other episodes; the same ones for agents of all runs.",
-)
+@AGENT
+@SEED
 @click.option("-q", "--quiet", is_flag=True, help="Print the score only.")
 def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool) -> None:
     """Score the best agent of the run directory RUN on fresh episodes.

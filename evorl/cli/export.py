@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from evorl.cli.choosing import AGENT
 from evorl.cli.completing import RUN
 from evorl.console import Console, show_warnings_on
 
@@ -13,7 +14,7 @@ NAMES = ("safetensors", "torchscript", "onnx")
 @click.command(short_help="Write an agent for use without evorl.")
 @click.argument("run", type=RUN)
 @click.option("--format", "format_", type=click.Choice(NAMES), required=True, help="See below.")
-@click.option("--agent", type=int, metavar="ID", help="An agent of the newest checkpoint.")
+@AGENT
 @click.option(
     "--output",
     type=click.Path(path_type=Path),

@@ -8,7 +8,8 @@ import click
 
 from evorl.cli.completing import RUN
 from evorl.cli.talking import talking
-from evorl.config import RunConfig, dump_config, parse_config
+from evorl.config import RunConfig, dump_config
+from evorl.config.reading import parse_text
 from evorl.config.yaml_text import parse_yaml
 from evorl.console import Console
 from evorl.evolution.schedule import Schedule, parse_schedule
@@ -52,6 +53,6 @@ def _understood(told: str) -> tuple[RunConfig, Schedule | None]:
     config, schedule = json.loads(told)
     source = "the run's config.yaml"
     return (
-        parse_config(parse_yaml(config, source), source=source),
+        parse_text(config, source),
         schedule and parse_schedule(parse_yaml(schedule, source), source),
     )

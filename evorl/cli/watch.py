@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evorl.cli.choosing import AGENT, SEED
 from evorl.cli.completing import RUN
 from evorl.console import Console, show_warnings_on
 
@@ -21,14 +22,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Episodes to film.",
 )
-@click.option("--agent", type=int, metavar="ID", help="An agent of the newest checkpoint.")
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    show_default=True,
-    help="Other episodes; the same ones as those of evaluate --seed.",
-)
+@AGENT
+@SEED
 @click.option(
     "--output",
     type=click.Path(path_type=Path),

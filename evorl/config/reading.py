@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from evorl.config.overrides import apply_override, plain_copy
 from evorl.config.run_config import RunConfig
 from evorl.config.wording import describe, explain
-from evorl.config.yaml_text import dump_yaml, one_line, read_yaml
+from evorl.config.yaml_text import dump_yaml, one_line, parse_yaml, read_yaml
 from evorl.errors import ConfigError
 
 
@@ -33,6 +33,11 @@ def parse_config(
         return RunConfig.model_validate(plain)
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, source, origins)) from None
+
+
+def parse_text(text: str, source: str) -> RunConfig:
+    """Back from `dump_config`'s text, which another process has sent."""
+    return parse_config(parse_yaml(text, source), source=source)
 
 
 def dump_config(config: RunConfig) -> str:

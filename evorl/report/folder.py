@@ -11,7 +11,7 @@ from evorl.config.yaml_text import one_line
 from evorl.errors import RunError
 from evorl.report.metrics import MetricsLine, parse_line
 from evorl.report.numbers import interval, short
-from evorl.report.state import state_of, updated
+from evorl.report.state import state_of
 from evorl.run_directory import (
     BEST,
     CONFIG,
@@ -22,6 +22,7 @@ from evorl.run_directory import (
     SUMMARY,
     RunDirectory,
 )
+from evorl.run_state import last_change
 
 DEPTH = 3  # folders below the one of all runs in which runs are looked for
 FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, SCHEDULE, LOCK, BEST, f"{BEST}/{FACTS}")
@@ -67,7 +68,7 @@ class RunsFolder:
     def runs(self) -> dict[str, RunDirectory]:
         """All runs by name, the one that was written to last first."""
         found = self._below(self.path, DEPTH)
-        return dict(sorted(found.items(), key=lambda item: (-updated(item[1]), item[0])))
+        return dict(sorted(found.items(), key=lambda item: (-last_change(item[1].path), item[0])))
 
     def entries(self) -> list[dict[str, Any]]:
         """What a list shows of every run; read again only when its files have changed."""
@@ -111,7 +112,7 @@ def fingerprint(directory: RunDirectory) -> tuple[tuple[int, int] | None, ...]:
 
 
 def _entry(name: str, directory: RunDirectory) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "updated": round(updated(directory), 3)}
+    found: dict[str, Any] = {"name": name, "updated": round(last_change(directory.path), 3)}
     try:
         return found | _facts(directory, directory.config())
     except (RunError, OSError) as error:

@@ -20,8 +20,9 @@ from evorl.report.agents import agents, known_rows, moving_hyperparameters
 from evorl.report.effects import mutation_effects
 from evorl.report.metrics import MetricsLine, read_metrics, running_seconds
 from evorl.report.numbers import interval, short, shorts
-from evorl.report.state import state_of, updated
+from evorl.report.state import state_of
 from evorl.run_directory import BEST, LINEAGE, METRICS, SCHEDULE, SUMMARY, RunDirectory
+from evorl.run_state import last_change
 
 AXES = {"log": "log", "reverse_log": "reverse_log", "power_of_two": "log2"}
 WIDE = 8.0  # a range that spans so many times its least value is drawn on a log axis
@@ -43,7 +44,7 @@ def read_run(directory: RunDirectory, name: str | None = None) -> dict[str, Any]
         "seed": config.seed,
         "method": config.evolution.method,
         "state": state_of(directory),
-        "updated": round(updated(directory), 3),
+        "updated": round(last_change(directory.path), 3),
         "budget": config.budget.env_steps,
         "counts": config.budget.counts,
         "population": config.population.size,

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from evorl.run_directory import CONFIG, LINEAGE, METRICS, SUMMARY, RunDirectory
+from evorl.run_directory import RunDirectory
 
 State = Literal["finished", "running", "stopped"]
 
@@ -12,14 +12,3 @@ def state_of(directory: RunDirectory) -> State:
     if directory.finished:
         return "finished"
     return "running" if directory.running else "stopped"
-
-
-def updated(directory: RunDirectory) -> float:
-    """When the run last wrote something, in seconds since 1970."""
-    times = [0.0]
-    for name in (CONFIG, METRICS, LINEAGE, SUMMARY):
-        try:
-            times.append((directory.path / name).stat().st_mtime)
-        except OSError:
-            continue
-    return max(times)
