@@ -1,13 +1,19 @@
 """The hall of fame: the best agent ever seen, chosen by episodes that selection did not see.
 
 The highest of many noisy fitnesses is biased upward. So a generation's best becomes the best of the
-run only if it also wins on further seeds, the same for all candidates. DQN agents decay after their
-peak: what is kept is a snapshot.
+run only if it also wins on further seeds, the same for all candidates. They are played in waves,
+and no further once a candidate is clearly behind: most are, and their steps are lost to training.
+DQN agents decay after their peak: what is kept is a snapshot.
+
+Legend: E further episodes.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from evorl.agent_file import SavedAgent
@@ -23,6 +29,10 @@ from evorl.pipeline.failures import count_failures
 from evorl.population import Population
 from evorl.run_directory import RunDirectory
 from evorl.seeding import integers
+
+FIRST_WAVE = 5  # episodes before a candidate is first judged; every later wave doubles their number
+
+Floats = npt.NDArray[np.float64]
 
 
 class Champion(NamedTuple):
@@ -65,7 +75,8 @@ class HallOfFame:
         self.seeds = integers(seed, "confirmation", count=config.confirm_episodes)
         self.best: SavedAgent | None = None
         self.champion: Champion | None = None  # the best, ready to have children
-        self.score = -np.inf  # of the best, on the further seeds
+        self.returns: Floats | None = None  # [E] of the best, on the further seeds
+        self.score = -np.inf  # their mean
 
     def __call__(self, context: Context) -> None:
         """Only an agent that may beat the confirmed score plays the further episodes.
@@ -78,10 +89,10 @@ class HallOfFame:
         if not np.isfinite(context.fitness[agent]) or context.fitness[agent] + error < self.score:
             return
         with context.timer("evaluate"):
-            confirmed = self._confirm(context, agent)
-        if confirmed < self.score:
+            returns = self._confirm(context, agent)
+        if returns is None or _score(returns) < self.score:
             return
-        self.score = confirmed
+        self.returns, self.score = returns, _score(returns)
         self.best = self._snapshot(context, agent)
         self.champion = Champion(
             self.best.genome,
@@ -91,7 +102,7 @@ class HallOfFame:
             int(context.agent_updates[agent]),
         )
         self.directory.save_best(self.best)
-        if self.stop_at is not None and confirmed >= self.stop_at:
+        if self.stop_at is not None and self.score >= self.stop_at:
             context.finished = True
 
     def returned(self) -> SavedAgent:
@@ -103,15 +114,28 @@ class HallOfFame:
             )
         return self.best
 
-    def _confirm(self, context: Context, agent: int) -> float:
+    def _confirm(self, context: Context, agent: int) -> Floats | None:
+        """Its returns on the further seeds; None if it was clearly behind before the last."""
         everybody = self.everybody
         alone = Population([everybody.genomes[agent]], everybody.problem, everybody.algorithm)
         alone.rebuild(alone.genomes, [newborn(everybody.state(agent).online)])
-        played = play(alone, self.episodes, self.seeds, self.max_steps)
-        count_failures(context, self.episodes.failures)
-        context.evaluation_steps += played.steps
-        score = float(played.returns.mean())
-        return score if np.isfinite(score) else -np.inf
+        returns = np.zeros(0)
+        for wave in _waves(len(self.seeds)):
+            played = play(alone, self.episodes, self.seeds[wave], self.max_steps)
+            count_failures(context, self.episodes.failures)
+            context.evaluation_steps += played.steps
+            returns = np.append(returns, played.returns[0])
+            if len(returns) < len(self.seeds) and self._clearly_behind(returns):
+                return None
+        return returns
+
+    def _clearly_behind(self, returns: Floats) -> bool:
+        """By more than a standard error of the difference on the seeds played so far."""
+        if self.returns is None or not np.isfinite(self.returns).all():
+            return False
+        lead = returns - self.returns[: len(returns)]
+        error = np.nan_to_num(standard_errors(lead[None])[0])
+        return bool(lead.mean() + error < 0)
 
     def _snapshot(self, context: Context, agent: int) -> SavedAgent:
         facts = {
@@ -129,14 +153,15 @@ class HallOfFame:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `restore` needs, as JSON and tensors."""
-        if self.best is None or self.champion is None:
+        if self.best is None or self.champion is None or self.returns is None:
             return {"champion": None}, {}
         values = {
             "champion": self.champion.to_json(),
             "facts": self.best.facts,
             "score": self.score if np.isfinite(self.score) else None,
         }
-        return values, {f"champion.{k}": v for k, v in pack([self.champion.state]).items()}
+        tensors = {f"champion.{k}": v for k, v in pack([self.champion.state]).items()}
+        return values, tensors | {"confirmation": torch.from_numpy(self.returns)}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from an earlier `state`; best/ becomes what it was then."""
@@ -149,4 +174,19 @@ class HallOfFame:
         genome, weights = self.champion.genome, self.champion.state.online
         self.best = SavedAgent(genome, self.everybody.problem, weights, values["facts"])
         self.score = -np.inf if values["score"] is None else values["score"]
+        self.returns = tensors["confirmation"].numpy().copy()
         self.directory.save_best(self.best)
+
+
+def _waves(episodes: int) -> Iterator[slice]:
+    """Parts of the further episodes, of which each but the last doubles what has been played."""
+    start, end = 0, min(FIRST_WAVE, episodes)
+    while start < episodes:
+        yield slice(start, end)
+        start, end = end, min(2 * end, episodes)
+
+
+def _score(returns: Floats) -> float:
+    """The mean; -inf if it is no number."""
+    score = float(returns.mean())
+    return score if np.isfinite(score) else -np.inf

@@ -29,12 +29,12 @@ def episodes():
     made.close()
 
 
-def make_hall(folder, episodes, **options):
+def make_hall(folder, episodes, confirm_episodes=4, **options):
     genomes = [Genome(10 + i, Architecture((8,)), Hyperparameters().model_dump()) for i in range(3)]
     live = Population(genomes, Problem(4, 2), DQN(), seed=1)
     everybody = together(live)
     directory = RunDirectory.create(folder, "run")
-    config = EvaluationConfig(confirm_episodes=4, max_steps=50)
+    config = EvaluationConfig(confirm_episodes=confirm_episodes, max_steps=50)
     hall = HallOfFame(
         everybody, episodes, directory, config, env_id="CartPole-v1", seed=5, **options
     )
@@ -103,6 +103,54 @@ def test_a_lucky_fitness_does_not_replace_the_best(tmp_path, episodes, confirmat
         "env_steps": 90,
         "own_steps": 30,
     }
+
+
+@pytest.fixture
+def waves(monkeypatch):
+    """What the further episodes are to show, one number each; and the seeds that were played."""
+    left: list[float] = []
+    played: list[list[int]] = []
+
+    def given(population, episodes, seeds, max_steps):
+        played.append(list(seeds))
+        now, left[:] = left[: len(seeds)], left[len(seeds) :]
+        return Played(np.array([now]), len(seeds))
+
+    monkeypatch.setattr(hall_of_fame, "play", given)
+    return left, played
+
+
+def test_a_candidate_that_is_clearly_behind_plays_no_further(tmp_path, episodes, waves):
+    left, played = waves
+    hall, context = make_hall(tmp_path, episodes, confirm_episodes=12)
+    left[:] = [10.0] * 12
+    evaluated(hall, context, 30.0, 1.0, 1.0)
+    assert [len(seeds) for seeds in played] == [5, 5, 2]
+    assert [seed for seeds in played for seed in seeds] == hall.seeds
+    del played[:]
+    left[:] = [9.0, 7.0, 9.0, 7.0, 9.0]  # behind by 1.8, with a standard error of 0.5
+    evaluated(hall, context, 30.0, 1.0, 1.0)
+    assert [len(seeds) for seeds in played] == [5]
+    assert (hall.score, context.evaluation_steps) == (10.0, 17)
+    del played[:]
+    left[:] = [0.0, 18.0, 0.0, 18.0, 9.0] * 2 + [100.0, 100.0]  # behind by 1, the error is 4 or 3
+    evaluated(hall, context, 30.0, 1.0, 1.0)
+    assert [len(seeds) for seeds in played] == [5, 5, 2]
+    assert hall.score == pytest.approx(290 / 12)
+
+
+def test_what_the_best_played_is_known_after_going_on(tmp_path, episodes, waves):
+    left, played = waves
+    hall, context = make_hall(tmp_path / "a", episodes, confirm_episodes=12)
+    left[:] = [10.0] * 12
+    evaluated(hall, context, 30.0, 1.0, 1.0)
+    other, context = make_hall(tmp_path / "b", episodes, confirm_episodes=12)
+    other.restore(*hall.state())
+    assert other.score == 10.0
+    del played[:]
+    left[:] = [9.0] * 12
+    evaluated(other, context, 30.0, 1.0, 1.0)
+    assert [len(seeds) for seeds in played] == [5]
 
 
 def test_what_is_kept_does_not_learn_on(tmp_path, episodes):
