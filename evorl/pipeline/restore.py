@@ -50,10 +50,7 @@ class Restore:
         files, population, data = json.loads(self.world.broadcast(told))
         stems, mesh = [stem for stem in files if "replay" in stem], (population, data)
         if not stems:
-            what = (
-                "replays were not kept (checkpoint.replay: false) and fill up before agents learn"
-            )
-            self._warn(what)
+            self._warn("replays were not kept (checkpoint.replay: false) and fill up first")
             return
         if self.shared:
             assert checkpoint is not None
