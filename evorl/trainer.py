@@ -119,6 +119,8 @@ def train(
                 directory.write_config(dump_config(config))  # nothing has refused to go on
             rank.inherit(context)
         rank.spread(context)
+        if resumed:
+            rank.learn.refill(context)
         context.iteration = context.begins
         rank.gather.begin(context)
         task.run()

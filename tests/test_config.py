@@ -141,6 +141,8 @@ BROKEN_FILES = [
      "none, spaces: {batch_size: {kind: choice, values: [128, 8]}}}\n",
      "replay.capacity: must be at least the largest batch size that evolution may choose, "
      "128 (evolution.spaces.batch_size), got 100"),
+    (ENV + "evaluation: {episodes: 2}\nmesh: {data: 3}\n", "mesh.data: must be at most "
+     "evaluation.episodes, which its ranks share, 2, got 3"),
     ("env: {id: X, num_envs: 128}\nreplay: {capacity: 511}\n", "replay.capacity: must hold one "
      "step of every environment, 512 transitions, got 511"),
     (ENV + "population: {init: sample, agents: [{dueling: true}, {lr: 0.1}]}\n",

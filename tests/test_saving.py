@@ -1,7 +1,9 @@
 """Checkpoints of whole runs: a full disk, a damaged one, replays left out, one process only."""
 
 import errno
+import json
 import os
+from itertools import pairwise
 
 import pytest
 
@@ -98,6 +100,11 @@ def test_without_replays_the_run_goes_on_and_says_what_it_costs(tmp_path):
     with pytest.warns(UserWarning, match="replays were not kept .* not to the same bytes"):
         again(directory, "budget.env_steps=400")
     assert directory.finished
+    lines = (directory.path / "metrics.jsonl").read_text().splitlines()
+    updates = [json.loads(line)["updates"] for line in lines]
+    new = [after - before for before, after in pairwise([0, *updates])]
+    # a replay of both agents: 20 steps of each, of the 50 of a generation, before they learn (on)
+    assert new == [2 * 30, 2 * 50, 2 * 32, 2 * 50]
 
 
 def test_seldom_checkpoints(tmp_path):

@@ -118,6 +118,9 @@ class RunConfig(Section):
         self._check_agents()
         self._check_batch_sizes()
         self._check_timeouts()
+        if self.mesh.data > (episodes := self.evaluation.episodes):
+            rule = f"be at most evaluation.episodes, which its ranks share, {episodes}"
+            refuse("mesh.data", rule, self.mesh.data)
         replay = self.replay
         writers = 1 if replay.share == "agent" else self.population.size
         if replay.capacity < (step := writers * self.env.num_envs):

@@ -100,14 +100,12 @@ class Evolve:
         DQN agents decay after their peak: going on from the peak, with other hyperparameters, is
         often the better start. The child's replay is the selected parent's all the same. What it
         inherits for evaluations is the score by which the best was confirmed; what it makes of
-        that, explore strategies do not learn from: the best of many scores is too good.
+        that, explore strategies do not learn from: the best of many scores is too good. If the
+        one selected is the best, and as it was then, its child is like any other.
         """
         genome = self.everybody.genomes[selected]
-        random = generator(self.seed, "champion", context.generation, place)
         best, score = self.hall.champion, self.hall.score
-        chosen = random.random() < self.selection.config.champion
-        chosen &= best is not None and self._children_left(best)
-        if not chosen or best is None or score <= float(np.stack(self._returns)[:, place].mean()):
+        if best is None or not self._goes_back(context, place, genome, best):
             steps, updates = context.agent_steps[place], context.agent_updates[place]
             found = Champion(genome, state, context.generation, int(steps), int(updates))
             return found, float(self._before[place])
@@ -118,6 +116,16 @@ class Evolve:
             returns[place] = score
         self._children = (best.generation, self._children[1] + 1)
         return best, score
+
+    def _goes_back(self, context: Context, place: int, selected: Genome, best: Champion) -> bool:
+        """Whether a child descends from the best as it was, and not from the one selected."""
+        random = generator(self.seed, "champion", context.generation, place)
+        if random.random() >= self.selection.config.champion:
+            return False
+        if (best.genome.id, best.generation) == (selected.id, context.generation):
+            return False
+        found = float(np.stack(self._returns)[:, place].mean())  # of the one selected
+        return bool(self.hall.score > found) and self._children_left(best)
 
     def _children_left(self, best: Champion) -> bool:
         """As many as there are agents: after that, going on from there has been tried enough."""

@@ -33,7 +33,7 @@ class Learn:
         copies: Copies | None = None,
     ) -> None:
         self.copies = copies or Copies()
-        self._all_ready = False
+        self._all_ready, self._least = False, 1  # items of a replay that can be learned from
         self.population, self.buffer, self.sampler = population, buffer, sampler
         self.learning_starts, self.updates = learning_starts, updates
         self.dataset = ReplayDataset(sampler)
@@ -53,6 +53,15 @@ class Learn:
         context.updates += int(total.sum())
         context.loss = np.where(total > 0, loss / np.maximum(total, 1), context.loss)
 
+    def refill(self, context: Context) -> None:
+        """Before a run goes on: replays that were not kept fill up first, as when it began.
+
+        Its agents are past their start already, and would learn from the first few steps alone.
+        """
+        if context.agent_steps.any() and not self.buffer.sizes.any():
+            writers = self.population.size // self.buffer.num_replays
+            self._least = max(1, min(self.learning_starts * writers, self.buffer.capacity))
+
     def updates_owed(self, context: Context) -> npt.NDArray[np.int64]:
         """So many for each `learn_step` own steps after the start; fractions are carried on."""
         every = self.population.hyperparameter("learn_step").astype(np.int64)
@@ -64,9 +73,9 @@ class Learn:
     def _ready(self) -> npt.NDArray[np.bool_]:
         """Who has something to learn from, on every rank that trains it: all update together."""
         if not self._all_ready:
-            empty = self.copies.total((self.buffer.sizes == 0).astype(np.int64)) > 0
-            self._all_ready = not empty.any()  # and stays so: replays never become empty
-            return np.asarray(~empty)
+            lacking = self.copies.total((self.buffer.sizes < self._least).astype(np.int64)) > 0
+            self._all_ready = not lacking.any()  # and stays so: replays never shrink
+            return np.asarray(~lacking)
         return np.ones(self.population.size, dtype=bool)
 
     def _round(self, context: Context, updates: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

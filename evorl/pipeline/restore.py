@@ -50,7 +50,7 @@ class Restore:
         files, population, data = json.loads(self.world.broadcast(told))
         stems, mesh = [stem for stem in files if "replay" in stem], (population, data)
         if not stems:
-            self._warn("replays were not kept (checkpoint.replay: false): they start empty")
+            self._warn("replays were not kept (checkpoint.replay: false) and fill up first")
             return
         if self.shared:
             assert checkpoint is not None

@@ -24,6 +24,12 @@ def ip(*words):
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
+def processes(name):
+    """Those that are alive on a host."""
+    inside = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
+    return [int(process) for process in inside.stdout.split()]
+
+
 @pytest.fixture
 def hosts():
     """The names of two namespaces with a cable between them."""
@@ -50,10 +56,9 @@ def hosts():
         yield names
     finally:
         for name in made:
-            inside = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
-            for process in inside.stdout.split():  # of a test that failed
+            for process in processes(name):  # of a test that failed
                 with suppress(ProcessLookupError):
-                    os.kill(int(process), signal.SIGKILL)
+                    os.kill(process, signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
@@ -97,6 +102,7 @@ def test_the_population_arrives_without_a_shared_disk(hosts, tmp_path):
     machines = [Machine(name, i, tmp_path / str(i), *apart) for i, name in enumerate(hosts)]
     for machine in machines:
         assert machine.wait(180) == 0, machine.said()
+    assert not any(processes(name) for name in hosts)
     assert not (tmp_path / "1" / "runs").exists()  # the other host never wrote a file
     files, (generation, checkpoint) = deterministic(tmp_path / "0" / "runs" / "run")
     assert generation == "generation-000003"
@@ -117,6 +123,8 @@ def test_a_cut_cable_ends_both_with_a_clear_error(hosts, tmp_path):
     ip("-n", hosts[1], "link", "set", "eth0", "down")
     cut = time.monotonic()
     assert machines[0].wait(90) != 0, machines[0].said()
+    assert time.monotonic() - cut < 20 + 20  # the time-out, and what a busy machine takes to end
+    assert processes(hosts[0]) == []
     assert "rank 1 did not come within 20 s" in machines[0].said()
     # The rank behind the cut cable ends, too; its launcher is torch's, and waits for longer.
     while "error: " not in machines[1].said():

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+import torch
+from safetensors.torch import load
 
 from .launching import launch
 from .runs import Run, configured, deterministic, newest, train
@@ -49,21 +51,33 @@ def test_without_a_shared_disk_the_same_arrives(alone, tmp_path):
 
 
 def test_each_rank_trains_on_its_own_replay(tmp_path):
-    run = train(tmp_path, "replay.share=rank", "budget.env_steps=960", ranks=2)
-    files = newest(run)[1]
+    """The agents of the first rank learn what they learn where there are no others."""
+    options = ("replay.share=rank", "evolution.method=none")
+    both = train(tmp_path / "both", *options, "budget.env_steps=960", ranks=2)
+    alone = train(tmp_path / "half", *options, "budget.env_steps=480", "population.size=2")
+    files, own = newest(both)[1], newest(alone)[1]
     replays = [files[f"replay-rank-{rank}.safetensors"] for rank in (0, 1)]
     assert len(replays[0]) > 1000
     assert replays[0] != replays[1]
+    assert replays[0] == own["replay-rank-0.safetensors"]
+    weights, expected = (load(found["population.safetensors"]) for found in (files, own))
+    assert {name.split(".")[0] for name in expected} == {"0", "1"}
+    assert all(torch.equal(weights[name], value) for name, value in expected.items())
 
 
-def test_a_mesh_of_four(tmp_path):
-    run = train(tmp_path, "mesh.data=2", "budget.env_steps=1920", ranks=4)
-    _, files = newest(run)
-    assert json.loads(files["manifest.json"])["state"]["mesh"] == {"population": 2, "data": 2}
-    copies = [files[f"replay-agent-0{copy}.safetensors"] for copy in ("", "-copy-1")]
-    assert copies[0] != copies[1]
+@pytest.mark.parametrize(("data", "steps"), [(1, 1440), (2, 2880)])
+def test_a_mesh_of_four(tmp_path, data, steps):
+    """Three generations, at the end of each of which every rank proves what it has."""
+    run = train(tmp_path, f"mesh.data={data}", f"budget.env_steps={steps}", ranks=4)
+    name, files = newest(run)
+    mesh = {"population": 4 // data, "data": data}
+    assert name == "generation-000003"
+    assert json.loads(files["manifest.json"])["state"]["mesh"] == mesh
+    if data > 1:
+        copies = [files[f"replay-agent-0{copy}.safetensors"] for copy in ("", "-copy-1")]
+        assert copies[0] != copies[1]
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["env_steps"] == 1920  # of all ranks together
+    assert summary["env_steps"] == steps  # of all ranks together
 
 
 def test_a_replay_of_all_ranks_is_that_of_one_process(tmp_path):

@@ -84,11 +84,13 @@ def run(toy, seed, selection, strategy, noise=0.0):
     before = toy.fitness(weights)
     for generation in range(toy.generations):
         weights = toy.train(weights, values, generation)
-        after = toy.fitness(weights)
-        if noise:
-            after = after + noise * generator(seed, "noise", generation).normal(size=len(after))
+        returns = toy.fitness(weights)[:, None]
+        if noise:  # of each of five episodes
+            random = generator(seed, "noise", generation)
+            returns = returns + noise * random.normal(size=(toy.population, 5))
+        after = returns.mean(axis=1)
         explore.observe(generation, values, before, after)
-        parents = select(after[None, :, None], alive, generator(seed, "selection", generation))
+        parents = select(returns[None], alive, generator(seed, "selection", generation))
         values = [
             values[parent]
             if parent == place
@@ -105,9 +107,9 @@ def run(toy, seed, selection, strategy, noise=0.0):
 
 
 @cache
-def results(toy, selection, strategy):
+def results(toy, selection, strategy, noise=0.0):
     """The final best of every seed."""
-    return np.array([run(toy(), seed, selection, strategy) for seed in range(SEEDS)])
+    return np.array([run(toy(), seed, selection, strategy, noise) for seed in range(SEEDS)])
 
 
 def interval(differences):
@@ -127,6 +129,14 @@ selections = pytest.mark.parametrize("selection", ["truncation", "tournament"])
 @pytest.mark.parametrize("strategy", ["perturb", "resample"])
 def test_evolution_beats_random_search_at_equal_steps(toy, selection, strategy):
     lead = results(toy, selection, strategy) - results(toy, None, None)
+    assert interval(lead)[0] > 0, interval(lead)
+
+
+@toys
+@selections
+def test_evolution_also_beats_it_where_fitness_is_noisy(toy, selection):
+    """For Drift an episode's noise is two generations' progress; what counts is true fitness."""
+    lead = results(toy, selection, "resample", 0.1) - results(toy, None, None)
     assert interval(lead)[0] > 0, interval(lead)
 
 

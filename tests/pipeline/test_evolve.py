@@ -247,3 +247,19 @@ def test_the_best_ever_seen_has_as_many_children_as_there_are_agents(tmp_path):
             evolve.restore(json.loads(json.dumps(values)), tensors)
         evolve(context)
     assert [line["genome"]["parent"] == 2 for line in births(evolve)] == [True] * 6 + [False] * 4
+
+
+def test_a_child_of_the_best_as_it_is_now_is_like_any_other(tmp_path):
+    """Its parent's fitness is known, and it takes no place of those that descend from the past."""
+    only = MutationConfig(none=1, architecture=0, parameters=0, hyperparameters=0)
+    evolve, context = make_evolve(tmp_path, only, fraction=0.17), Context(AGENTS)
+    context.generation = 6
+    evaluated(context, 0, 10, 20, 30, 40, 50)
+    genome, peak = evolve.everybody.genomes[5], evolve.everybody.state(5)
+    evolve.hall.champion, evolve.hall.score = Champion(genome, peak, 6, 500, 0), 60.0
+    evolve(context)
+    (born,) = births(evolve)
+    assert (born["genome"]["parent"], born["copied"], context.agent_steps[0]) == (5, 6, 500)
+    assert evolve._before[0] == 50
+    assert (evolve._returns[-1][0] == evolve._returns[-1][5]).all()
+    assert evolve.state()[0]["children"] == [-1, 0]

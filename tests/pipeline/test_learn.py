@@ -37,11 +37,17 @@ def make_population(agents=AGENTS):
 def make_learn(population, prioritised=False, shared=True, items=60, **options):
     """A learner over a replay of random transitions."""
     agents = population.size
-    random = np.random.default_rng(0)
     replays = 1 if shared else agents
     buffer = ReplayBuffer(200, (4,), torch.float32, 1, num_replays=replays)
     kind = PrioritisedSampler if prioritised else UniformSampler
     sampler = kind(buffer, [np.random.default_rng(10 + i) for i in range(agents)])
+    add(buffer, sampler, items)
+    return Learn(population, buffer, sampler, **options)
+
+
+def add(buffer, sampler, items):
+    """So many random transitions in every replay."""
+    random, replays = np.random.default_rng(0), buffer.num_replays
     count = items * replays
     transitions = Transitions(
         random.normal(size=(count, 4)).astype(np.float32),
@@ -53,7 +59,6 @@ def make_learn(population, prioritised=False, shared=True, items=60, **options):
     )
     where = np.repeat(np.arange(replays), items) if replays > 1 else None
     sampler.inserted(buffer.add(transitions, where))
-    return Learn(population, buffer, sampler, **options)
 
 
 def advance(context, steps):
@@ -221,3 +226,34 @@ def test_an_agent_with_data_does_not_wait_for_one_without():
     sampler.inserted(buffer.add(item, none))  # agent 0's episode ended early: it has a window
     context = run(Learn(population, buffer, sampler), rounds=1)
     assert context.agent_updates[0] == 8
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_replays_that_were_not_kept_fill_up_before_agents_learn_on(shared):
+    population = make_population()
+    learn = make_learn(population, items=0, shared=shared, learning_starts=40)
+    context = Context(4)
+    context.agent_steps += 5000  # a run that went on
+    learn.refill(context)
+    replays = learn.buffer.num_replays
+    held, owed = [], []
+    for _ in range(7):
+        advance(context, 8)
+        add(learn.buffer, learn.sampler, 8 * 4 // replays)  # eight steps of each agent
+        held.append(int(learn.buffer.sizes[0]))
+        owed.append(learn.updates_owed(context).any())
+    assert owed == [size >= 40 * 4 // replays for size in held]
+    assert owed == [False] * 4 + [True] * 3
+
+
+def test_a_run_that_begins_or_has_its_replays_waits_for_nothing_more():
+    begins = make_learn(make_population(), items=0, learning_starts=40)
+    begins.refill(Context(4))
+    kept = make_learn(make_population(), items=1, learning_starts=40)
+    context = Context(4)
+    context.agent_steps += 5000
+    kept.refill(context)
+    for learn in (begins, kept):
+        add(learn.buffer, learn.sampler, 1)
+        advance(context, 8)
+        assert learn.updates_owed(context).any()

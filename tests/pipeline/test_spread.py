@@ -1,6 +1,8 @@
 """The new population on every rank: the same bits, or an error that says what differs."""
 
 import dataclasses
+import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,12 +10,14 @@ import torch
 from people import together
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import Hyperparameters
+from evorl.config import EvaluationConfig, Hyperparameters
 from evorl.distributed.world import World
+from evorl.envs import EnvSpec, make_episodes
 from evorl.errors import RunError
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
 from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import Evaluate
 from evorl.pipeline.gather import Gather, refuse_other
 from evorl.pipeline.spread import Spread, digest_of
 from evorl.population import Population
@@ -50,6 +54,32 @@ def test_what_was_gathered_comes_back(parts):
     assert [digest_of(population.state(i)) for i in range(3)] == before
     assert population.alive.tolist() == [True, False, True]
     assert context.agent_steps.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("episodes", [2, 5])
+def test_episodes_that_ranks_share_come_together(parts, episodes):
+    """Two ranks along population, with two agents and one, times two along data."""
+    whole, everybody, _ = parts
+    slots = make_episodes(EnvSpec("CartPole-v1", "sync"), 6 * episodes)
+    config = EvaluationConfig(episodes=episodes, max_steps=60)
+    expected = Context(3)
+    Evaluate(whole, slots, config, 7)(expected)
+    messages = []
+    for row, copy in itertools.product((slice(0, 2), slice(2, 3)), (0, 1)):
+        population = Population(whole.genomes[row], whole.problem, DQN(), seed=1)
+        context = Context(population.size)
+        Evaluate(population, slots, config, 7, slice(copy, None, 2))(context)
+        world = SimpleNamespace(data=2, data_rank=copy)
+        messages.append(Gather(world, population, everybody)._message(context))
+    slots.close()
+    main = SimpleNamespace(data=2, data_rank=0, meet=lambda where: None)
+    main.gather = lambda own: messages
+    found = Context(3)
+    Gather(main, whole, everybody)(found)
+    assert found.returns.tolist() == expected.returns.tolist()
+    assert found.fitness.tolist() == expected.fitness.tolist()
+    assert found.evaluation_steps == expected.evaluation_steps
+    assert len(set(expected.returns[2])) > 1  # else their order would not show
 
 
 def spoil_weight(population):
