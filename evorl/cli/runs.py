@@ -103,6 +103,6 @@ def _score(run: "RunState") -> str:
 
 
 def _steps(run: "RunState") -> str:
-    if run.state == "finished" or run.budget is None:
+    if run.state == "finished" or run.share is None:
         return f"{run.env_steps:,}"
-    return f"{run.env_steps:,} ({min(100, 100 * run.env_steps // run.budget)} %)"
+    return f"{run.env_steps:,} ({min(100, int(100 * run.share))} %)"

@@ -269,14 +269,21 @@ def test_no_request_can_leave(visit, address, dashboard):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [SIZES[0], SIZES[3]])
-@pytest.mark.parametrize("make", [just_begun, going])
-def test_runs_that_are_not_finished(visit, tmp_path, make, width, scheme):
-    page = visit(report(tmp_path, make(tmp_path).path), width, scheme)
+def test_a_run_that_has_just_begun(visit, tmp_path, width, scheme):
+    directory = just_begun(tmp_path)
+    with directory.locked():
+        page = visit(report(tmp_path, directory.path), width, scheme)
+    assert "running" in page.locator("#score").inner_text()
+    assert "no generation has ended yet" in chart(page, "tree").text_content()
+    assert fits(page)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [SIZES[0], SIZES[3]])
+def test_a_run_that_is_not_finished(visit, tmp_path, width, scheme):
+    page = visit(report(tmp_path, going(tmp_path).path), width, scheme)
     assert "not finished" in page.locator("#score").inner_text()
     assert page.locator(".progress").count() == 1
     assert fits(page)
-    if make is just_begun:
-        assert "no generation has ended yet" in chart(page, "tree").text_content()
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
