@@ -307,6 +307,24 @@ def test_several_runs(visit, tmp_path, width, scheme):
     assert fits(page)
 
 
+def test_a_late_winner_is_never_left_out(visit, tmp_path):
+    """As on MountainCar: nobody finds the flag, and then one agent does."""
+
+    def change(data):
+        for run in data["runs"]:
+            run["rows"]["best"] = [-200.0] * 4 + [-110.0]
+            for agent in run["agents"]:
+                agent["fitness"] = [-200.0 for _ in agent["fitness"]]
+        data["runs"][0]["agents"][1]["fitness"][0] = -110.0  # not of the best line
+
+    paths = [finished(tmp_path, "a-1").path, finished(tmp_path, "a-2").path]
+    page = visit(report(tmp_path, *paths, change=change))
+    heights = re.findall(r"[ML][\d.]+ (-?[\d.]+)", path_of(page, "curves", "curve"))
+    assert len(heights) == 5
+    assert min(map(float, heights)) >= 0
+    assert "-110" in page.locator("#tree").inner_text().replace("−", "-")
+
+
 def test_a_child_of_the_command_line(visit, tmp_path, monkeypatch):
     directory = finished(tmp_path)
     cli.main(["report", str(directory.path)], standalone_mode=False)

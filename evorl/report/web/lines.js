@@ -45,7 +45,7 @@ function pointsOf(run, x, y, series) {
 }
 
 // {kind, series, title, show, clip, before(frame, x, y, line)} → the chart's model
-function drawLines(frame, run, { kind = "linear", series, title, show = brief, clip = false, include = [], before }) {
+function drawLines(frame, run, { kind = "linear", series, title, show = brief, clip = null, include = [], before }) {
   const values = run.agents.flatMap((agent) => listOf(agent, series)).filter((v) => v !== null && (kind !== "log" || v > 0));
   const line = lineOf(run);
   const own = line.map(({ agent, row }) => listOf(agent, series)[row - agent.start]);
