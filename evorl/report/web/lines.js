@@ -59,7 +59,7 @@ function drawLines(frame, run, { kind = "linear", series, title, show = brief, c
   const points = () => pointsOf(run, x, y, usable).filter((p) => p.y > frame.top - 8 && p.y < frame.bottom + 8);
   if (view.show.has("crowd")) {
     frame.path(run.dense ? "crowd dense" : "crowd", crowdPath(run, x, y, usable), cut);
-    if (!run.dense) frame.path("crowd-dots", dotsPath(points(), 1.6), cut);
+    if (!run.dense) frame.path("crowd-dots", dotsPath(points(), run.count < 3 ? 3 : 1.6), cut);
   }
   const through = line.map(({ agent, row }) => ({ agent, row, x: x(row), value: usable(agent)[row - agent.start] }))
     .filter((p) => p.value !== null && p.value !== undefined).map((p) => ({ ...p, y: y.clamp(p.value), key: `${p.agent.id}@${p.row}`, first: true }));
