@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from evorl.statistics import Estimate
 
 State = Literal["running", "finished", "stopped", "damaged"]
 OWN = (METRICS, LINEAGE, SUMMARY, CHECKPOINTS)  # that a folder has from a run and nothing else
+DEPTH = 3  # folders in which runs are looked for, one below the other
 BLOCK = 2**16  # bytes of a long file that are read at a time, from its end
 
 
@@ -49,7 +51,7 @@ class RunState(NamedTuple):
 
 
 def find_runs(folder: Path) -> list[RunState]:
-    """The runs of a folder, newest first; of a run directory, that run. Others are left out."""
+    """The runs below a folder, newest first; of a run directory, that run."""
     try:
         if not folder.exists():
             raise RunError(
@@ -57,13 +59,26 @@ def find_runs(folder: Path) -> list[RunState]:
             )
         if not folder.is_dir():
             raise RunError(one_line(f"{folder}: is a file; give the folder that your runs are in"))
-        paths = [folder] if is_run(folder) else sorted(filter(is_run, folder.iterdir()))
+        paths = [folder] if is_run(folder) else list(runs_below(folder))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise RunError(one_line(f"{folder}: cannot be read: {reason}")) from None
     except ValueError:  # a null character in the name
         raise RunError(one_line(f"{folder}: not the name of a folder")) from None
     return sorted(map(state_of, paths), key=lambda run: -run.changed)
+
+
+def runs_below(
+    folder: Path, accepts: Callable[[Path], bool] | None = None, depth: int = DEPTH
+) -> Iterator[Path]:
+    """Runs in a folder and in folders of it, not along links; `accepts` says what is one."""
+    accepts = accepts or is_run
+    for child in sorted(child for child in folder.iterdir() if child.is_dir()):
+        if accepts(child):
+            yield child
+        elif depth > 1 and not child.name.startswith(".") and not child.is_symlink():
+            with suppress(OSError):  # not ours to read
+                yield from runs_below(child, accepts, depth - 1)
 
 
 def is_run(path: Path) -> bool:

@@ -20,9 +20,8 @@ from evorl.run_directory import (
     SUMMARY,
     RunDirectory,
 )
-from evorl.run_state import RunState, is_run, last_change, state_of
+from evorl.run_state import RunState, is_run, last_change, runs_below, state_of
 
-DEPTH = 3  # folders below the one of all runs in which runs are looked for
 FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, SCHEDULE, LOCK, CHECKPOINTS, BEST, f"{BEST}/{FACTS}")
 
 
@@ -63,8 +62,20 @@ class RunsFolder:
 
     def runs(self) -> dict[str, RunDirectory]:
         """All runs by name, the one that was written to last first."""
-        found = self._below(self.path, DEPTH)
+        found = {}
+        with suppress(OSError):  # gone since
+            for path in runs_below(self.path, lambda path: self._find(path) is not None):
+                found[self._name(path)] = RunDirectory(path)
         return dict(sorted(found.items(), key=lambda item: (-last_change(item[1].path), item[0])))
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
+
+    def _find(self, path: Path) -> RunDirectory | None:
+        try:
+            return self.run(self._name(path))
+        except RunError:  # no run, or a link to elsewhere
+            return None
 
     def entries(self) -> list[dict[str, Any]]:
         """What a list shows of every run; read again only when its files have changed."""
@@ -77,21 +88,6 @@ class RunsFolder:
             found[name] = known
         self._listed = found
         return [entry for _, entry in found.values()]
-
-    def _below(self, folder: Path, depth: int) -> dict[str, RunDirectory]:
-        found: dict[str, RunDirectory] = {}
-        try:
-            children = sorted(child for child in folder.iterdir() if child.is_dir())
-        except OSError:
-            return found
-        for child in children:
-            name = child.relative_to(self.path).as_posix()
-            with suppress(RunError):  # no run, or a link to elsewhere
-                found[name] = self.run(name)
-                continue
-            if depth > 1 and not child.name.startswith(".") and not child.is_symlink():
-                found |= self._below(child, depth - 1)
-        return found
 
     def _inside(self, path: Path) -> bool:
         return path.resolve().is_relative_to(self.real)

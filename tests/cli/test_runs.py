@@ -103,6 +103,15 @@ def test_evaluations_that_use_up_the_budget(evorl, tmp_path):
     assert "12,000 (37 %)" in evorl("runs")[1]
 
 
+def test_runs_in_folders_are_found_by_their_path(evorl, tmp_path):
+    make_family_run(tmp_path / "runs" / "lander", "one")
+    make_family_run(tmp_path / "runs" / ".hidden", "two")
+    (tmp_path / "runs" / "circle").symlink_to(tmp_path / "runs")
+    code, out, _ = evorl("runs")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["runs/", "lander/one"]
+
+
 def test_one_run_by_itself(evorl, zoo):
     code, out, _ = evorl("runs", "runs/stopped")
     assert code == 0
