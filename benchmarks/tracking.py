@@ -6,19 +6,21 @@ LunarLander-v3, eight agents, the default generation length, W&B offline and Ten
 slower the tracked run is has two parts, and each is measured where it can be seen:
 
 - the time inside tracking, from W&B's start to its end, as a share of the run;
-- what trackers cost the rest of the run, by threads of theirs: the first generations are trained by
-  an untracked run, too. Both train the same agents to the same bits, and take turns every few
-  rounds, in changing order, so that a disturbance hits them alike. Turns are compared by processor
-  time, which counts all threads and does not depend on what else the machine does, and by the wall.
+- what trackers cost the rest of the run (threads of theirs, more for Python to look after): the
+  first generations are trained by an untracked run as well, in a process of its own. Both train the
+  same agents to the same bits, and take turns every few rounds, in changing order, so that a
+  disturbance hits them alike. Turns are compared by processor time, which counts all threads of a
+  process and does not depend on what else the machine does, and by the wall.
 
-W&B's service is a process of its own, and its processor time is printed as well.
+W&B's service is a further process; its processor time is printed, too.
 """
 
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -50,6 +52,15 @@ class Lap(NamedTuple):
 
     wall: float
     processor: float
+
+
+class Told(NamedTuple):
+    """What a tracked run measured of itself."""
+
+    inside: list[float]  # seconds of every call of tracking: the start, each generation, the end
+    seconds: float  # of the whole run
+    env_steps: int
+    service: float  # seconds of processor time of W&B's service
 
 
 class Stopwatch:
@@ -88,7 +99,7 @@ class Timed:
 class Loop:
     """The stages of a run as the trainer runs them, without checkpoints."""
 
-    def __init__(self, folder: Path, stack: ExitStack, trackers: str, overrides: list[str]) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, trackers: str, overrides: list[str]) -> None:
         data = {
             "env": {"id": "LunarLander-v3", "num_envs": ENVS},
             "algorithm": {"learn_step": 2},
@@ -134,23 +145,75 @@ class Loop:
             rank.inherit(context)
             rank.spread(context)
 
-    def close(self) -> None:
-        """What is left to be told."""
+    def turns(self) -> Iterator[Lap | None]:
+        """The turns of generation after generation; None at the end of each."""
+        while True:
+            yield from self.generation()
+            yield None
+
+    def close(self) -> Told:
+        """Tell the trackers what is left, and us what was measured."""
+        children = psutil.Process().children(recursive=True)
+        service = sum(sum(child.cpu_times()[:2]) for child in children)
         with self.watch:
             self.tracking.close()
+        inside = [lap.wall for lap in self.tracking.watch.laps]
+        return Told(inside, self.watch.seconds, self.context.env_steps, service)
 
 
-def in_turns(first: Loop, second: Loop) -> Iterator[tuple[Lap, Lap]]:
+def work(pipe: Connection, *arguments: Any) -> None:
+    """A run in a process of its own: a turn whenever it is asked for one."""
+    torch.set_num_threads(1)
+    with ExitStack() as stack:
+        loop = Loop(stack, *arguments)
+        turns = loop.turns()
+        while pipe.recv():
+            turn = next(turns)
+            pipe.send(loop.context.fitness.tobytes() if turn is None else turn)
+        pipe.send(loop.close())
+
+
+class Runner:
+    """A run in another process."""
+
+    def __init__(self, folder: Path, trackers: str, overrides: list[str]) -> None:
+        self.pipe, theirs = Pipe()
+        arguments = (theirs, folder, trackers, overrides)
+        self.process = get_context("spawn").Process(target=work, args=arguments, daemon=False)
+        self.process.start()
+        theirs.close()
+
+    def turn(self) -> Lap | bytes:
+        """A turn of training, or the end of a generation: the agents' fitness."""
+        self.pipe.send(True)
+        return self.pipe.recv()
+
+    def generation(self) -> None:
+        """One without anybody to compare with."""
+        while isinstance(self.turn(), Lap):
+            pass
+
+    def close(self) -> Told:
+        """What was measured."""
+        self.pipe.send(False)
+        told = self.pipe.recv()
+        self.process.join()
+        return told
+
+
+def in_turns(none: Runner, every: Runner) -> Iterator[tuple[Lap, Lap]]:
     """One generation of both, turn by turn."""
-    turns, others = first.generation(), second.generation()
     for number in count():
         if number % 2:
-            after, before = next(others, None), next(turns, None)
+            after, before = every.turn(), none.turn()
         else:
-            before, after = next(turns, None), next(others, None)
-        if before is None or after is None:
+            before, after = none.turn(), every.turn()
+        if isinstance(before, Lap) and isinstance(after, Lap):
+            yield before, after
+        elif before == after:
             return
-        yield before, after
+        else:
+            raise SystemExit("the two runs trained different agents")
 
 
 def median(ratios: list[float]) -> Estimate:
@@ -163,47 +226,37 @@ def median(ratios: list[float]) -> Estimate:
 
 @click.command()
 @click.argument("overrides", nargs=-1)
-@click.option("--generations", default=16, help="Of the tracked run.")
+@click.option("--generations", default=18, help="Of the tracked run.")
 @click.option("--paired", default=4, help="Generations that the untracked run trains, too.")
 def main(overrides: tuple[str, ...], generations: int, paired: int) -> None:
     """Measure, print, and exit with 1 if the bar is not met."""
-    torch.set_num_threads(1)
     pairs: list[tuple[Lap, Lap]] = []
-    with TemporaryDirectory() as folder, ExitStack() as stack:
-        none, every = (Loop(Path(folder), stack, name, list(overrides)) for name in TRACKERS)
+    with TemporaryDirectory() as folder:
+        none, every = (Runner(Path(folder), name, list(overrides)) for name in TRACKERS)
         for number in tqdm(range(generations), unit="generation", disable=None):
             if number < paired:
                 pairs += in_turns(none, every)
             else:
-                deque(every.generation(), maxlen=0)
+                every.generation()
             if number + 1 == paired:
-                refuse_different(none, every)
-        children = psutil.Process().children(recursive=True)
-        service = sum(sum(child.cpu_times()[:2]) for child in children)
-        every.close()
-        none.close()
-    slower = tell(every, pairs)
-    print(f"beside it, W&B's service: {service:.2f} s of processor time")
+                none.close()
+        told = every.close()
+    slower = tell(told, pairs)
     print(f"slower with every tracker: {slower:.2%} (at most {BAR:.0%})")
     raise SystemExit(slower > BAR)
 
 
-def refuse_different(none: Loop, every: Loop) -> None:
-    """A comparison needs equal runs."""
-    if none.context.fitness.tobytes() != every.context.fitness.tobytes():
-        raise SystemExit("the two runs trained different agents")
-
-
-def tell(every: Loop, pairs: list[tuple[Lap, Lap]]) -> float:
+def tell(told: Told, pairs: list[tuple[Lap, Lap]]) -> float:
     """Print both parts; by how much the tracked run was slower, a gain by luck not counted."""
-    inside, laps = every.tracking.watch.seconds, [lap.wall for lap in every.tracking.watch.laps]
-    others = every.watch.seconds - inside
-    print(f"tracked run: {every.context.env_steps:,} steps, {every.watch.seconds:.1f} s")
+    inside, laps = sum(told.inside), told.inside
+    others = told.seconds - inside
+    print(f"tracked run: {told.env_steps:,} steps, {told.seconds:.1f} s")
     print(f"inside tracking: {inside:.2f} s, {inside / others:.2%} of the rest")
     print(
         f"of that {laps[0]:.2f} s to start, {np.median(laps[1:-1]) * 1000:.0f} ms in a generation"
         f" (median), {max(laps[1:-1]) * 1000:.0f} ms at most, {laps[-1] * 1000:.0f} ms to end"
     )
+    print(f"beside it, W&B's service: {told.service:.2f} s of processor time")
     ratios = {
         "processor time": median([after.processor / before.processor for before, after in pairs]),
         "by the wall": median([after.wall / before.wall for before, after in pairs]),
