@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from evorl.errors import RunError
 from evorl.genome import Genome
@@ -45,7 +45,8 @@ class AgentFacts:
 def save_agent(folder: Path, agent: SavedAgent) -> None:
     """Write the agent's two files into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(freeze(agent.parameters), folder / WEIGHTS)
+    # not by save_file, which lets nobody else read what it writes
+    (folder / WEIGHTS).write_bytes(save(freeze(agent.parameters)))
     facts = AgentFacts(1, agent.genome, agent.problem, dict(sorted(agent.facts.items())))
     text = json.dumps(dataclasses.asdict(facts), indent=2, allow_nan=False)
     (folder / FACTS).write_text(text + "\n", encoding="utf-8")

@@ -25,7 +25,8 @@ from evorl.seeding import generator
 from evorl.statistics import Estimate, Floats, GroupSummary, average_improvement, summarise_group
 
 TOLERANCE = 0.05  # by which budgets may differ before a comparison says so
-APART = ("name", "seed", "run", "compile")  # options in which runs of one group may differ
+# Options in which runs of one group may differ: they do not change what agents learn.
+APART = ("name", "seed", "run", "compile", "tracking", "checkpoint")
 
 
 class Run(NamedTuple):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from evorl.statistics import Estimate
 
 State = Literal["running", "finished", "stopped", "damaged"]
 OWN = (METRICS, LINEAGE, SUMMARY, CHECKPOINTS)  # that a folder has from a run and nothing else
+DEPTH = 3  # folders in which runs are looked for, one below the other
 BLOCK = 2**16  # bytes of a long file that are read at a time, from its end
 
 
@@ -35,6 +37,7 @@ class RunState(NamedTuple):
     generation: int | None = None  # that was evaluated last
     env_steps: int = 0  # of training
     budget: int | None = None  # in environment steps
+    share: float | None = None  # of the budget that is spent
     best: float | None = None  # confirmed fitness of the best agent so far
     score: Estimate | None = None  # on held-out episodes, of a finished run
     changed: float = 0.0  # when something was last written: seconds since 1970
@@ -48,7 +51,7 @@ class RunState(NamedTuple):
 
 
 def find_runs(folder: Path) -> list[RunState]:
-    """The runs of a folder, newest first; of a run directory, that run. Others are left out."""
+    """The runs below a folder, newest first; of a run directory, that run."""
     try:
         if not folder.exists():
             raise RunError(
@@ -56,13 +59,26 @@ def find_runs(folder: Path) -> list[RunState]:
             )
         if not folder.is_dir():
             raise RunError(one_line(f"{folder}: is a file; give the folder that your runs are in"))
-        paths = [folder] if is_run(folder) else sorted(filter(is_run, folder.iterdir()))
+        paths = [folder] if is_run(folder) else list(runs_below(folder))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise RunError(one_line(f"{folder}: cannot be read: {reason}")) from None
     except ValueError:  # a null character in the name
         raise RunError(one_line(f"{folder}: not the name of a folder")) from None
     return sorted(map(state_of, paths), key=lambda run: -run.changed)
+
+
+def runs_below(
+    folder: Path, accepts: Callable[[Path], bool] | None = None, depth: int = DEPTH
+) -> Iterator[Path]:
+    """Runs in a folder and in folders of it, not along links; `accepts` says what is one."""
+    accepts = accepts or is_run
+    for child in sorted(child for child in folder.iterdir() if child.is_dir()):
+        if accepts(child):
+            yield child
+        elif depth > 1 and not child.name.startswith(".") and not child.is_symlink():
+            with suppress(OSError):  # not ours to read
+                yield from runs_below(child, accepts, depth - 1)
 
 
 def is_run(path: Path) -> bool:
@@ -86,19 +102,17 @@ def state_of(path: Path) -> RunState:
         config = RunDirectory.open(path).config()
     except EvorlError as error:
         return RunState(path, "damaged", changed=changed, problem=str(error))
-    known = RunState(
-        path, "stopped", config.env.id, budget=config.budget.env_steps, changed=changed
-    )
+    state: State = "running" if running else "stopped"
+    known = RunState(path, state, config.env.id, budget=config.budget.env_steps, changed=changed)
     try:
-        known = known._replace(**_progress(path / METRICS))
+        known = known._replace(**_progress(path / METRICS, config))
         if directory.finished:
-            score = directory.summary().score.mean
-            known = known._replace(state="finished", score=score)
-        elif not running:
+            return known._replace(state="finished", **_result(directory, config))
+        if not running:
             refuse_damaged(directory, config)
     except EvorlError as error:
         return known._replace(state="damaged", problem=str(error))
-    return known._replace(state="running") if running else known
+    return known
 
 
 def refuse_damaged(directory: RunDirectory, config: RunConfig) -> None:
@@ -132,18 +146,33 @@ def _lines_at(checkpoint: Path) -> dict[str, int] | None:
         return None
 
 
-def _progress(path: Path) -> dict[str, Any]:
-    """What the last whole line of metrics.jsonl says; nothing before the first evaluation."""
+def _progress(path: Path, config: RunConfig) -> dict[str, Any]:
+    """What the last whole line of metrics.jsonl says; little before the first evaluation."""
     line = last_line(path)
     if line is None:
-        return {}
+        return {"share": 0.0}
     try:
         found = json.loads(line)
-        progress = {name: int(found[name]) for name in ("generation", "env_steps")}
+        steps, evaluation = int(found["env_steps"]), int(found["evaluation_steps"])
+        generation = int(found["generation"])
         best = None if found["best"] is None else float(found["best"])
     except (ValueError, TypeError, KeyError):
         raise RunError(one_line(f"{path}: its last line is not of a run's metrics")) from None
-    return {**progress, "best": best if best is None or math.isfinite(best) else None}
+    best = best if best is None or math.isfinite(best) else None
+    return {"generation": generation, "best": best, **_spent(config, steps, evaluation)}
+
+
+def _result(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
+    """What summary.json says."""
+    found = directory.summary()
+    spent = _spent(config, found.env_steps, found.evaluation_steps)
+    return {"score": found.score.mean, **spent}
+
+
+def _spent(config: RunConfig, steps: int, evaluation: int) -> dict[str, Any]:
+    """The steps of training, and the share of the budget that is spent."""
+    counted = steps + evaluation if config.budget.counts == "all" else steps
+    return {"env_steps": steps, "share": counted / config.budget.env_steps}
 
 
 def last_line(path: Path) -> bytes | None:

@@ -43,8 +43,9 @@ def test_groups_by_what_differs(tmp_path):
     assert second.steps == 1100
 
 
-def test_seeds_names_and_folders_make_no_groups(tmp_path):
-    one = make_run(tmp_path, "a", seed=1, run={"folder": "here"})
+def test_seeds_names_folders_and_trackers_make_no_groups(tmp_path):
+    options = ["tracking.wandb=offline", "checkpoint.every=5"]
+    one = make_run(tmp_path, "a", seed=1, run={"folder": "here"}, options=options)
     two = make_run(tmp_path, "b", seed=2, run={"folder": "there", "if_exists": "number"})
     found = compared([one.path, two.path])
     assert labels(found) == {"CartPole-v1": ["a"]}

@@ -149,6 +149,8 @@ def test_best_is_replaced(tmp_path):
     save_agent(tmp_path / "expected", saved(seed=1))
     assert contents(directory.path / "best") == contents(tmp_path / "expected")
     assert [path.name for path in directory.path.iterdir()] == ["best"]
+    modes = {path.stat().st_mode for path in (directory.path / "best").iterdir()}
+    assert len(modes) == 1  # who may read one of the files may read both
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)

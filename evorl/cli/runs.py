@@ -23,7 +23,7 @@ UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("runs"))
 @click.option("--json", "as_json", is_flag=True, help="Print a list in JSON, for scripts.")
 def runs(folder: Path, as_json: bool) -> None:
-    """List the runs in FOLDER, by default those in runs, the newest first.
+    """List the runs in FOLDER and the folders in it, by default runs, the newest first.
 
     A run is running, finished, stopped (evorl resume goes on with it) or damaged. The score is that
     of the best agent on held-out episodes, with its 95 % interval; of a run that is not finished
@@ -43,14 +43,16 @@ def runs(folder: Path, as_json: bool) -> None:
     elif not found:
         click.echo(one_line(f"{folder}: no runs here; make one with evorl train CONFIG"))
     else:
-        click.echo("\n".join(run_lines(found, time.time(), Ink(wants_colour(sys.stdout)))))
+        above = folder.parent if found[0].path == folder else folder
+        ink = Ink(wants_colour(sys.stdout))
+        click.echo("\n".join(run_lines(found, above, time.time(), ink)))
 
 
-def run_lines(found: "Sequence[RunState]", now: float, ink: Ink) -> Iterator[str]:
-    """A table of the runs, and a line for each that is damaged."""
+def run_lines(found: "Sequence[RunState]", folder: Path, now: float, ink: Ink) -> Iterator[str]:
+    """A table of the runs of a folder, and a line for each that is damaged."""
     rows = [
         (
-            one_line(run.path.name),
+            one_line(run.path.relative_to(folder).as_posix()),
             one_line(run.env or "—"),
             run.state,
             _score(run),
@@ -61,7 +63,7 @@ def run_lines(found: "Sequence[RunState]", now: float, ink: Ink) -> Iterator[str
         for run in found
     ]
     header = (
-        one_line(f"{found[0].path.parent}/"),
+        one_line(f"{folder}/"),
         "environment",
         "state",
         "score",
@@ -103,6 +105,6 @@ def _score(run: "RunState") -> str:
 
 
 def _steps(run: "RunState") -> str:
-    if run.state == "finished" or run.budget is None:
+    if run.state == "finished" or run.share is None:
         return f"{run.env_steps:,}"
-    return f"{run.env_steps:,} ({min(100, 100 * run.env_steps // run.budget)} %)"
+    return f"{run.env_steps:,} ({min(100, int(100 * run.share))} %)"

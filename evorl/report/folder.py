@@ -6,14 +6,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from evorl.agent_file import FACTS
-from evorl.config import RunConfig
 from evorl.config.yaml_text import one_line
 from evorl.errors import RunError
-from evorl.report.metrics import MetricsLine, parse_line
 from evorl.report.numbers import interval, short
-from evorl.report.state import state_of
 from evorl.run_directory import (
     BEST,
+    CHECKPOINTS,
     CONFIG,
     LINEAGE,
     LOCK,
@@ -22,10 +20,9 @@ from evorl.run_directory import (
     SUMMARY,
     RunDirectory,
 )
-from evorl.run_state import last_change
+from evorl.run_state import RunState, is_run, last_change, runs_below, state_of
 
-DEPTH = 3  # folders below the one of all runs in which runs are looked for
-FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, SCHEDULE, LOCK, BEST, f"{BEST}/{FACTS}")
+FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, SCHEDULE, LOCK, CHECKPOINTS, BEST, f"{BEST}/{FACTS}")
 
 
 class NoSuchRunError(RunError):
@@ -40,7 +37,7 @@ class RunsFolder:
         if not path.is_dir():
             what = "is a file, not a folder" if path.exists() else "no such folder"
             problem = f"{what}; give the folder that your runs are in"
-        elif (path / CONFIG).is_file():
+        elif is_run(path):
             problem = "is a run; give the folder that it is in, or use evorl report"
         if problem is not None:
             raise RunError(one_line(f"{path}: {problem}"))
@@ -57,9 +54,7 @@ class RunsFolder:
             raise refused
         path = self.path.joinpath(*pure.parts)
         try:
-            if not self._inside(path) or not (path / CONFIG).is_file():
-                raise refused
-            if not all(self._inside(path / file) for file in FILES):
+            if not all(self._inside(path / file) for file in ("", *FILES)) or not is_run(path):
                 raise refused
         except (OSError, RuntimeError):  # RuntimeError: links that lead in a circle
             raise refused from None
@@ -67,41 +62,40 @@ class RunsFolder:
 
     def runs(self) -> dict[str, RunDirectory]:
         """All runs by name, the one that was written to last first."""
-        found = self._below(self.path, DEPTH)
+        found = {}
+        with suppress(OSError):  # gone since
+            for path in runs_below(self.path, lambda path: self._find(path) is not None):
+                found[self._name(path)] = RunDirectory(path)
         return dict(sorted(found.items(), key=lambda item: (-last_change(item[1].path), item[0])))
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
+
+    def _find(self, path: Path) -> RunDirectory | None:
+        try:
+            return self.run(self._name(path))
+        except RunError:  # no run, or a link to elsewhere
+            return None
 
     def entries(self) -> list[dict[str, Any]]:
         """What a list shows of every run; read again only when its files have changed."""
         found = {}
         for name, directory in self.runs().items():
-            mark = (fingerprint(directory), state_of(directory))
+            mark = fingerprint(directory)
             known = self._listed.get(name)
-            found[name] = known if known and known[0] == mark else (mark, _entry(name, directory))
+            if known is None or known[0] != mark:
+                known = (mark, _entry(name, state_of(directory.path)))
+            found[name] = known
         self._listed = found
         return [entry for _, entry in found.values()]
-
-    def _below(self, folder: Path, depth: int) -> dict[str, RunDirectory]:
-        found: dict[str, RunDirectory] = {}
-        try:
-            children = sorted(child for child in folder.iterdir() if child.is_dir())
-        except OSError:
-            return found
-        for child in children:
-            name = child.relative_to(self.path).as_posix()
-            if (child / CONFIG).is_file():
-                with suppress(RunError):  # a link to elsewhere
-                    found[name] = self.run(name)
-            elif depth > 1 and not child.name.startswith(".") and not child.is_symlink():
-                found |= self._below(child, depth - 1)
-        return found
 
     def _inside(self, path: Path) -> bool:
         return path.resolve().is_relative_to(self.real)
 
 
-def fingerprint(directory: RunDirectory) -> tuple[tuple[int, int] | None, ...]:
-    """Changes when one of the files does that a report reads."""
-    found: list[tuple[int, int] | None] = []
+def fingerprint(directory: RunDirectory) -> tuple[tuple[int, int] | bool | None, ...]:
+    """Changes when one of the files does that a report reads, or when a run starts or stops."""
+    found: list[tuple[int, int] | bool | None] = [directory.running]
     for name in FILES:
         try:
             known = (directory.path / name).stat()
@@ -111,60 +105,19 @@ def fingerprint(directory: RunDirectory) -> tuple[tuple[int, int] | None, ...]:
     return tuple(found)
 
 
-def _entry(name: str, directory: RunDirectory) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "updated": round(last_change(directory.path), 3)}
-    try:
-        return found | _facts(directory, directory.config())
-    except (RunError, OSError) as error:
-        return found | {
-            "env": "",
-            "state": "damaged",
-            "problem": str(error),
-            "score": None,
-            "best": None,
-            "env_steps": None,
-            "share": None,
-        }
-
-
-def _facts(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
-    last = _last_line(directory.path / METRICS)
-    steps = evaluation = 0
-    score = None
-    if directory.finished:
-        summary = directory.summary()
-        steps, evaluation = summary.env_steps, summary.evaluation_steps
-        score = interval(summary.score.mean)
-    elif last is not None:
-        steps, evaluation = last.env_steps, last.evaluation_steps
-    spent = steps + evaluation if config.budget.counts == "all" else steps
+def _entry(name: str, run: RunState) -> dict[str, Any]:
+    damaged = run.state == "damaged"
     return {
-        "env": config.env.id,
-        "state": state_of(directory),
-        "problem": None,
-        "score": score,
-        "best": short(last.best) if last else None,
-        "env_steps": steps,
-        "share": short(spent / config.budget.env_steps),
+        "name": name,
+        "updated": round(run.changed, 3),
+        "env": run.env or "",
+        "state": run.state,
+        "problem": run.problem,
+        "score": None if run.score is None else interval(run.score),
+        "best": short(run.best),
+        "env_steps": None if damaged else run.env_steps,
+        "share": None if damaged else short(run.share),
     }
-
-
-def _last_line(path: Path) -> MetricsLine | None:
-    """The last complete line, without reading all that came before it."""
-    size = 1 << 16
-    try:
-        with path.open("rb") as file:
-            end = file.seek(0, 2)
-            while True:
-                start = max(0, end - size)
-                file.seek(start)
-                lines = file.read(end - start).split(b"\n")[:-1]
-                if start == 0 or len(lines) > 1:
-                    break
-                size *= 4
-    except FileNotFoundError:
-        return None
-    return parse_line(lines[-1], f"{path}: last line") if lines else None
 
 
 def list_payload(folder: RunsFolder) -> dict[str, Any]:

@@ -21,7 +21,16 @@ def read_payload(paths: Sequence[Path]) -> dict[str, Any]:
             raise RunError(one_line(f"{directory.path}: given twice"))
         seen.add(real)
     names = unique_names(paths)
-    return payload({name: read_run(d, name) for name, d in zip(names, directories, strict=True)})
+    runs = {name: read_run(d, name) for name, d in zip(names, directories, strict=True)}
+    for run in runs.values():
+        if run["state"] == "stopped" and not run["rows"]["generation"]:
+            raise RunError(
+                one_line(
+                    f"{run['path']}: stopped before its first generation ended, so there is nothing"
+                    f" to report; {run['commands']['resume']} goes on with it"
+                )
+            )
+    return payload(runs)
 
 
 def unique_names(paths: Sequence[Path]) -> list[str]:

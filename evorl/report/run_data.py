@@ -20,9 +20,8 @@ from evorl.report.agents import agents, known_rows, moving_hyperparameters
 from evorl.report.effects import mutation_effects
 from evorl.report.metrics import MetricsLine, read_metrics, running_seconds
 from evorl.report.numbers import interval, short, shorts
-from evorl.report.state import state_of
 from evorl.run_directory import BEST, LINEAGE, METRICS, SCHEDULE, SUMMARY, RunDirectory
-from evorl.run_state import last_change
+from evorl.run_state import state_of
 
 AXES = {"log": "log", "reverse_log": "reverse_log", "power_of_two": "log2"}
 WIDE = 8.0  # a range that spans so many times its least value is drawn on a log axis
@@ -32,8 +31,11 @@ _OBJECT = TypeAdapter(dict[str, Any])
 def read_run(directory: RunDirectory, name: str | None = None) -> dict[str, Any]:
     """Everything that a report shows of a run; RunError if the directory is damaged."""
     config = directory.config()
+    state = state_of(directory.path)
     measured = read_metrics(directory.path / METRICS)
-    lineage = _lineage(directory, measured)
+    if state.problem is not None and not measured:
+        raise RunError(state.problem)
+    lineage = _lineage(directory, begins=state.state == "running" and not measured)
     rows = known_rows(measured, lineage)
     moving = moving_hyperparameters(rows)
     seconds = running_seconds(rows)
@@ -43,8 +45,8 @@ def read_run(directory: RunDirectory, name: str | None = None) -> dict[str, Any]
         "env": config.env.id,
         "seed": config.seed,
         "method": config.evolution.method,
-        "state": state_of(directory),
-        "updated": round(last_change(directory.path), 3),
+        "state": state.state,
+        "updated": round(state.changed, 3),
         "budget": config.budget.env_steps,
         "counts": config.budget.counts,
         "population": config.population.size,
@@ -57,22 +59,18 @@ def read_run(directory: RunDirectory, name: str | None = None) -> dict[str, Any]
         "effects": mutation_effects(lineage),
         "config": dump_config(config),
         "commands": _commands(directory),
-        "warnings": _warnings(measured, rows),
+        "warnings": [state.problem] if state.problem else _warnings(measured, rows),
     }
 
 
-def _lineage(directory: RunDirectory, rows: list[MetricsLine]) -> Lineage:
-    """Empty for a run that has only just begun."""
-    if not rows:
-        try:
-            begun = b"\n" in (directory.path / LINEAGE).read_bytes()
-        except FileNotFoundError:
-            begun = False
-        except OSError:
-            begun = True  # `lineage` says what is wrong
-        if not begun:
+def _lineage(directory: RunDirectory, begins: bool) -> Lineage:
+    """All births; none of a run that only just `begins` to write."""
+    try:
+        return directory.lineage()
+    except RunError:
+        if begins:
             return Lineage()
-    return directory.lineage()
+        raise
 
 
 def _headline(

@@ -28,7 +28,6 @@ from evorl.report.folder import (
 from evorl.report.page import render
 from evorl.report.payload import payload
 from evorl.report.run_data import read_run
-from evorl.report.state import state_of
 
 MILLISECONDS = 3000  # between two questions of a page for newer data
 MOST_RUNS = 64  # in one comparison
@@ -125,7 +124,7 @@ class _Cache:
 
     def __call__(self, names: Sequence[str]) -> dict[str, Any]:
         directories = {name: self.folder.run(name) for name in names}
-        mark = [(fingerprint(one), state_of(one)) for one in directories.values()]
+        mark = [fingerprint(one) for one in directories.values()]
         found = self.known.get(tuple(names))
         if found is None or found[0] != mark:
             if len(self.known) > MOST_RUNS:

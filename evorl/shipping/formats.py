@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 
 from evorl.config.yaml_text import one_line
@@ -57,7 +57,7 @@ class Format(NamedTuple):
 def write_safetensors(parcel: Parcel, folder: Path) -> None:
     """weights.safetensors, and model.py that builds the module."""
     weights = {name: value.contiguous() for name, value in parcel.module.state_dict().items()}
-    save_file(weights, folder / "weights.safetensors")
+    (folder / "weights.safetensors").write_bytes(save(weights))
     interface = parcel.interface
     text = source_of(parcel.module, parcel.heading, interface.shape, len(interface.actions))
     (folder / "model.py").write_text(text, encoding="utf-8")

@@ -152,6 +152,8 @@ class WeightsAndBiases:
     def _inside(self) -> Iterator[None]:
         """W&B reads from these where to put files that are to be uploaded, and whether to talk."""
         wanted = {"WANDB_SILENT": "true"}
+        if self.config.tracking.wandb == "offline":  # which W&B's reports of its own would not be
+            wanted["WANDB_ERROR_REPORTING"] = "false"
         for name in ("DATA", "CACHE"):
             wanted[f"WANDB_{name}_DIR"] = str((self.folder / name.lower()).absolute())
         new = {name: value for name, value in wanted.items() if name not in os.environ}

@@ -1,5 +1,10 @@
 """DQN's signal against autograd on the plain loss, its policy and its exploration schedule."""
 
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
 import numpy as np
 import pytest
 import torch
@@ -147,3 +152,30 @@ def test_epsilon_is_linear_then_flat():
     assert at(250, 1, 150) == pytest.approx([0.775, 0.5, 0.35])
     assert at(1000, 10, 200) == pytest.approx([0.1, 0.5, 0.4])
     assert at(1001, 10**9, 10**9) == at(1000, 10, 200)
+
+
+class Table:
+    """A network whose outputs are its parameters."""
+
+    def forward(self, values, obs):
+        return values, None
+
+
+def test_the_algorithm_of_the_documentation(monkeypatch):
+    page = Path(__file__).parent.parent.parent / "docs" / "your_algorithm.md"
+    (code,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    module = ModuleType("documented")
+    monkeypatch.setitem(sys.modules, "documented", module)  # where dataclass looks
+    exec(code, vars(module))
+    torch.manual_seed(0)
+    online = 3 * torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    target = torch.randn(2, 3, 5, dtype=torch.float64)
+    action, reward = torch.randint(3, (2, 5)), torch.randn(2, 5, dtype=torch.float64)
+    discount, weight = torch.full((2, 5), 0.9), torch.rand(2, 5, dtype=torch.float64)
+    batch = Batch(None, action, reward, None, discount, weight)
+    signal = module.SoftDQN().signal(Table(), online.detach(), target, batch)
+    goal = reward + 0.9 * 0.1 * torch.logsumexp(target / 0.1, 1)
+    chosen = online.gather(1, action.unsqueeze(1)).squeeze(1)
+    loss = torch.nn.functional.huber_loss(chosen, goal, reduction="none")
+    (gradient,) = torch.autograd.grad((loss * weight).sum(), online)
+    torch.testing.assert_close(signal.gradient, gradient, rtol=1e-6, atol=1e-6)

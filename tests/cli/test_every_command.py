@@ -1,12 +1,15 @@
 """Every command: its help, and its answer to a run directory that is none."""
 
+import json
 import shutil
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from synthetic import make_family_run
+from synthetic import family_lines, make_family_run
 
 from evorl.cli import cli
+from evorl.report.folder import RunsFolder
 
 from .answers import CARTPOLE, assert_one_error, everything_in
 
@@ -22,7 +25,8 @@ ON_A_RUN = {
     "evaluate": ["RUN"],
     "export": ["RUN", "--format", "safetensors"],
 }
-NO_RUN = {"runs", "dashboard", "init", "doctor", "schema", "completion"}  # have tests of their own
+FOLDER_OF_RUNS = {"runs", "dashboard"}  # list what is in a folder, damaged runs as such
+NO_RUN = {"init", "doctor", "schema", "completion"}  # have tests of their own
 
 FOREIGN = {"README.md": "# Somebody else's", "config.yaml": "model: resnet\n", "data.bin": "\0\1"}
 
@@ -44,6 +48,15 @@ def _only_config(run):
     for path in run.iterdir():
         if path.name != "config.yaml":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _only_births(run):
+    """A run that was killed before its first generation ended."""
+    text = (run / "config.yaml").read_text()
+    _only_config(run)
+    (run / "config.yaml").write_text(text.replace("size: 4", "size: 2"))
+    births = [json.dumps(line) + "\n" for line in family_lines()[:2]]
+    (run / "lineage.jsonl").write_text("".join(births))
 
 
 def _empty(run):
@@ -69,19 +82,24 @@ BROKEN = {
     "foreign": _foreign,
     "half a configuration": _half_config,
     "killed before it began": _only_config,
+    "killed in its first generation": _only_births,
     "half of everything": _half_of_everything,
 }
 
 
+# A launcher that restarts a job begins with these, or goes on.
+TRAINED = {"missing", "empty", "killed in its first generation"}
+
+
 def test_every_command_is_in_this_table():
-    assert set(cli.commands) == set(ON_A_RUN) | NO_RUN
+    assert set(cli.commands) == set(ON_A_RUN) | FOLDER_OF_RUNS | NO_RUN
 
 
 @pytest.mark.parametrize("kind", BROKEN)
 @pytest.mark.parametrize("command", ON_A_RUN)
 def test_broken_runs_are_answered_in_one_line_and_stay(evorl, tmp_path, command, kind):
-    if (command, kind) == ("report", "killed before it began"):
-        pytest.skip("a report of a run without agents says that there are none yet")
+    if (command, kind) == ("resume", "killed in its first generation"):
+        pytest.skip("goes on: tests/distributed/test_resume.py")
     make_family_run(tmp_path, "run")
     BROKEN[kind](tmp_path / "run")
     before = everything_in(tmp_path)
@@ -92,7 +110,7 @@ def test_broken_runs_are_answered_in_one_line_and_stay(evorl, tmp_path, command,
     assert everything_in(tmp_path) == before
 
 
-@pytest.mark.parametrize("kind", [kind for kind in BROKEN if kind not in ("missing", "empty")])
+@pytest.mark.parametrize("kind", [kind for kind in BROKEN if kind not in TRAINED])
 def test_going_on_with_a_broken_run_by_itself(evorl, tmp_path, kind):
     """What a launcher does that restarts a job."""
     make_family_run(tmp_path, "run")
@@ -101,6 +119,34 @@ def test_going_on_with_a_broken_run_by_itself(evorl, tmp_path, kind):
     options = ["name=run", "run.folder=.", "--resume", "auto", "--quiet"]
     assert_one_error(*evorl("train", CARTPOLE, *options))
     assert everything_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", ["missing", "a file"])
+@pytest.mark.parametrize("command", sorted(FOLDER_OF_RUNS))
+def test_what_is_no_folder_has_no_runs(evorl, tmp_path, command, kind):
+    make_family_run(tmp_path, "run")
+    BROKEN[kind](tmp_path / "run")
+    before = everything_in(tmp_path)
+    assert_one_error(*evorl(command, "run"))
+    assert everything_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_the_list_and_the_dashboard_say_the_same_of_a_broken_run(evorl, tmp_path, kind):
+    make_family_run(tmp_path, "run")
+    BROKEN[kind](tmp_path / "run")
+    before = everything_in(tmp_path)
+    code, out, err = evorl("runs", ".", "--json")
+    assert (code, err) == (0, "")
+    listed = [(run["path"], run["state"], run["problem"]) for run in json.loads(out)]
+    shown = RunsFolder(Path()).entries()
+    found = [(run["name"], run["state"], run["problem"]) for run in shown]
+    assert found == listed
+    assert everything_in(tmp_path) == before
+    states = {"half a configuration", "killed before it began", "half of everything"}
+    expected = "damaged" if kind in states else "stopped"
+    none = kind in ("missing", "empty", "a file", "foreign")
+    assert [state for _, state, _ in found] == ([] if none else [expected])
 
 
 def test_help_has_sections_and_cuts_nothing_off():

@@ -12,7 +12,7 @@ from evorl.run_directory import RunDirectory
 
 from .answers import assert_one_error, everything_in
 
-LINE = {"generation": 3, "env_steps": 12_000, "best": 120.5}
+LINE = {"generation": 3, "env_steps": 12_000, "evaluation_steps": 6_000, "best": 120.5}
 
 
 def started(folder, name, *lines, **config):
@@ -66,7 +66,7 @@ def test_runs_are_listed_the_newest_first(evorl, zoo, tmp_path):
         "damaged — damaged — — 0",
         "running Acrobot-v1 running — 3 12,000 (25 %)",
         "stopped Acrobot-v1 stopped best 120.5 3 12,000 (25 %)",
-        "finished CartPole-v1 finished 450.0 (445.0 to 455.0) — 0",
+        "finished CartPole-v1 finished 450.0 (445.0 to 455.0) — 1,000",
     ]
     assert lines[5].startswith("damaged: runs/damaged/config.yaml: line 1: invalid YAML")
     assert lines[6] == "stopped runs go on with evorl resume RUN"
@@ -87,12 +87,29 @@ def test_runs_for_scripts(evorl, zoo):
         "generation": 3,
         "env_steps": 12_000,
         "budget": 48_000,
+        "share": 0.25,
         "best": 120.5,
         "score": None,
         "changed": "1970-01-12T13:46:41+00:00",
         "problem": None,
     }
     assert found["runs/finished"]["score"] == {"value": 450.0, "low": 445.0, "high": 455.0}
+
+
+def test_evaluations_that_use_up_the_budget(evorl, tmp_path):
+    started(tmp_path / "runs", "one", LINE, budget={"env_steps": 48_000, "counts": "all"})
+    (run,) = json.loads(evorl("runs", "--json")[1])
+    assert (run["env_steps"], run["share"]) == (12_000, 0.375)
+    assert "12,000 (37 %)" in evorl("runs")[1]
+
+
+def test_runs_in_folders_are_found_by_their_path(evorl, tmp_path):
+    make_family_run(tmp_path / "runs" / "lander", "one")
+    make_family_run(tmp_path / "runs" / ".hidden", "two")
+    (tmp_path / "runs" / "circle").symlink_to(tmp_path / "runs")
+    code, out, _ = evorl("runs")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["runs/", "lander/one"]
 
 
 def test_one_run_by_itself(evorl, zoo):

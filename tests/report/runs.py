@@ -1,6 +1,6 @@
 """Run directories with metrics, as a trainer would leave them at some moment."""
 
-from synthetic import FAMILY, STEPS, family_lines, make_family_run, make_run, saved
+from synthetic import FAMILY, STEPS, birth, family_lines, make_family_run, make_run, saved
 
 PLACES = [(0, 1), (0, 2), (0, 3), (0, 3), (0, 4)]  # who is in places 0 and 1, by generation
 
@@ -40,16 +40,18 @@ def finished(folder, name="family"):
 
 
 def just_begun(folder, name="begun"):
-    """Only the configuration is there."""
-    directory = make_run(folder, name)
+    """The configuration is there, and the first two agents."""
+    directory = make_run(folder, name, population={"size": 2})
     directory.remove_summary()
+    directory.append_lineage([birth(FAMILY[0], 0, None), birth(FAMILY[1], 1, None)])
     return directory
 
 
 def going(folder, name="going", generations=3):
     """So many generations, not finished; the best agent is that of the last but one."""
     directory = just_begun(folder, name)
-    directory.append_lineage([line for line in family_lines() if line["generation"] < generations])
+    lines = [line for line in family_lines()[2:] if line["generation"] < generations]
+    directory.append_lineage(lines)
     for generation in range(generations):
         directory.append_metrics(metrics(generation))
     directory.save_best(saved(FAMILY[PLACES[generations - 2][1]], generation=generations - 2))

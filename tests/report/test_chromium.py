@@ -269,14 +269,21 @@ def test_no_request_can_leave(visit, address, dashboard):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [SIZES[0], SIZES[3]])
-@pytest.mark.parametrize("make", [just_begun, going])
-def test_runs_that_are_not_finished(visit, tmp_path, make, width, scheme):
-    page = visit(report(tmp_path, make(tmp_path).path), width, scheme)
+def test_a_run_that_has_just_begun(visit, tmp_path, width, scheme):
+    directory = just_begun(tmp_path)
+    with directory.locked():
+        page = visit(report(tmp_path, directory.path), width, scheme)
+    assert "running" in page.locator("#score").inner_text()
+    assert "no generation has ended yet" in chart(page, "tree").text_content()
+    assert fits(page)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [SIZES[0], SIZES[3]])
+def test_a_run_that_is_not_finished(visit, tmp_path, width, scheme):
+    page = visit(report(tmp_path, going(tmp_path).path), width, scheme)
     assert "not finished" in page.locator("#score").inner_text()
     assert page.locator(".progress").count() == 1
     assert fits(page)
-    if make is just_begun:
-        assert "no generation has ended yet" in chart(page, "tree").text_content()
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
@@ -298,6 +305,24 @@ def test_several_runs(visit, tmp_path, width, scheme):
     assert page.locator("article h1").inner_text() == "going"
     assert "450.0" in page.locator("#groups").inner_text()
     assert fits(page)
+
+
+def test_a_late_winner_is_never_left_out(visit, tmp_path):
+    """As on MountainCar: nobody finds the flag, and then one agent does."""
+
+    def change(data):
+        for run in data["runs"]:
+            run["rows"]["best"] = [-200.0] * 4 + [-110.0]
+            for agent in run["agents"]:
+                agent["fitness"] = [-200.0 for _ in agent["fitness"]]
+        data["runs"][0]["agents"][1]["fitness"][0] = -110.0  # not of the best line
+
+    paths = [finished(tmp_path, "a-1").path, finished(tmp_path, "a-2").path]
+    page = visit(report(tmp_path, *paths, change=change))
+    heights = re.findall(r"[ML][\d.]+ (-?[\d.]+)", path_of(page, "curves", "curve"))
+    assert len(heights) == 5
+    assert min(map(float, heights)) >= 0
+    assert "-110" in page.locator("#tree").inner_text().replace("−", "-")
 
 
 def test_a_child_of_the_command_line(visit, tmp_path, monkeypatch):

@@ -3,12 +3,11 @@
 import json
 
 import pytest
-from synthetic import FAMILY, birth, child, evaluated, make_run, saved
+from synthetic import FAMILY, birth, child, evaluated, family_lines, make_run, saved
 
 from evorl.errors import RunError
 from evorl.report.payload import read_payload, unique_names
 from evorl.report.run_data import read_run
-from evorl.report.state import state_of
 from evorl.run_directory import LINEAGE, METRICS, RunDirectory
 
 from .runs import finished, going, just_begun, metrics, snapshot
@@ -56,21 +55,44 @@ def test_axes_go_by_the_spaces_and_by_how_far_values_span(tmp_path):
     assert run["hyperparameters"] == {"lr": "log", "gamma": "reverse_log", "batch_size": "linear"}
 
 
-def test_a_run_that_has_only_begun(tmp_path):
+def test_a_run_before_its_first_evaluation(tmp_path):
     run = read_run(just_begun(tmp_path))
-    assert (run["state"], run["best"], run["agents"]) == ("stopped", None, [])
+    assert (run["state"], run["best"]) == ("stopped", None)
     assert run["headline"]["score"] is None
     assert run["rows"]["generation"] == []
-
-
-def test_a_run_before_its_first_evaluation(tmp_path):
-    directory = just_begun(tmp_path)
-    directory.append_lineage([birth(FAMILY[0], 0, None), birth(FAMILY[1], 1, None)])
-    run = read_run(directory)
     assert [(one["id"], one["start"], one["fitness"]) for one in run["agents"]] == [
         (0, None, []),
         (1, None, []),
     ]
+
+
+@pytest.mark.parametrize("text", [None, "", '{"event": "bir'])
+def test_a_run_without_agents_can_be_read_only_while_it_runs(tmp_path, text):
+    directory = just_begun(tmp_path)
+    (directory.path / LINEAGE).unlink()
+    if text is not None:
+        (directory.path / LINEAGE).write_text(text)
+    with pytest.raises(RunError, match=r"lineage\.jsonl"):
+        read_run(directory)
+    with directory.locked():
+        run = read_run(directory)
+    assert (run["state"], run["agents"], run["rows"]["ids"]) == ("running", [], [])
+
+
+def test_a_report_of_a_run_without_a_generation_is_for_running_ones(tmp_path):
+    directory = just_begun(tmp_path)
+    with pytest.raises(RunError, match=r"before its first generation ended.* evorl resume"):
+        read_payload([directory.path, finished(tmp_path).path])
+    with directory.locked():
+        assert read_payload([directory.path])["runs"][0]["state"] == "running"
+
+
+def test_what_only_stops_a_run_from_going_on_is_a_warning(tmp_path):
+    directory = going(tmp_path)
+    (directory.path / "checkpoints" / "generation-000003").mkdir(parents=True)
+    run = read_run(directory)
+    assert (run["state"], run["rows"]["generation"]) == ("damaged", [0, 1, 2])
+    assert "no checkpoint there can be used" in run["warnings"][0]
 
 
 def test_half_a_last_line_is_left_out(tmp_path):
@@ -111,7 +133,6 @@ def test_time_goes_on_where_a_run_was_resumed(tmp_path):
 
 def test_dead_agents_have_no_fitness(tmp_path):
     directory = just_begun(tmp_path)
-    directory.append_lineage([birth(FAMILY[0], 0, None), birth(FAMILY[1], 1, None)])
     directory.append_metrics(metrics(0, fitness=[float("-inf"), 1.0], best=None))
     run = read_run(directory)
     assert agent(run, 0)["fitness"] == [None]
@@ -127,7 +148,6 @@ def test_a_child_of_an_earlier_generation_of_its_parent(tmp_path):
 
 def test_a_schedule_changes_values_during_a_life(tmp_path):
     directory = just_begun(tmp_path)
-    directory.append_lineage([birth(FAMILY[0], 0, None), birth(FAMILY[1], 1, None)])
     for generation in (0, 1):
         line = metrics(generation, ids=(0, 1))
         line["hyperparameters"]["tau"] = [0.01 * (generation + 1)] * 2
@@ -139,14 +159,14 @@ def test_a_schedule_changes_values_during_a_life(tmp_path):
 
 def test_states(tmp_path):
     directory = going(tmp_path)
-    assert state_of(directory) == "stopped"
+    assert read_run(directory)["state"] == "stopped"
     with directory.locked():
-        assert state_of(directory) == "running"
+        assert read_run(directory)["state"] == "running"
         with pytest.raises(RunError, match="another process"), directory.locked():
             pass
-    assert state_of(directory) == "stopped"
+    assert read_run(directory)["state"] == "stopped"
     (directory.path / ".lock").touch()  # left by a kill
-    assert state_of(directory) == "stopped"
+    assert read_run(directory)["state"] == "stopped"
 
 
 @pytest.mark.parametrize(
@@ -198,12 +218,14 @@ def test_foreign_and_missing_folders(tmp_path):
 
 
 def test_several_runs_are_compared(tmp_path):
-    paths = [
-        make_run(tmp_path, "a-1", score=1.0, seed=1).path,
-        make_run(tmp_path, "a-2", score=2.0, seed=2).path,
-        make_run(tmp_path, "b", score=3.0, options=["algorithm.lr=0.01"]).path,
-        going(tmp_path).path,
+    runs = [
+        make_run(tmp_path, "a-1", score=1.0, seed=1),
+        make_run(tmp_path, "a-2", score=2.0, seed=2),
+        make_run(tmp_path, "b", score=3.0, options=["algorithm.lr=0.01"]),
     ]
+    for run in runs:
+        run.append_lineage(family_lines())
+    paths = [run.path for run in (*runs, going(tmp_path))]
     data = read_payload(paths)
     assert [run["name"] for run in data["runs"]] == ["a-1", "a-2", "b", "going"]
     groups = data["comparison"]["groups"]

@@ -109,6 +109,11 @@ def test_nothing_of_evorl_is_in_the_files(exported):
         assert not re.search(r"(import|from) +evorl", text)
 
 
+def test_who_may_read_one_file_may_read_all(exported):
+    for folder in exported.iterdir():
+        assert len({file.stat().st_mode for file in folder.iterdir() if file.is_file()}) == 1
+
+
 def test_a_model_that_differs_is_not_written(runs, tmp_path, monkeypatch):
     directory = runs["vector"][0]
     picked = pick(directory.path)

@@ -2,16 +2,22 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from read_back import sessions
 from scipy import stats
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tracked import GENERATIONS, OFFLINE, lines, reproducible, run, tiny
+from tracked import GENERATIONS, OFFLINE, environment, lines, reproducible, run, tiny
 
 from evorl.console import Console
 from evorl.trainer import train
+
+HERE = Path(__file__).parent
 
 
 class Listening(Console):
@@ -206,3 +212,23 @@ def test_tensorboard_has_every_generation(tracked):
     assert not math.isnan(score)
     (config,) = read.Tensors("config/text_summary")
     assert b"CartPole-v1" in config.tensor_proto.string_val[0]
+
+
+@pytest.mark.parametrize(
+    ("told", "reports"), [({}, False), ({"WANDB_ERROR_REPORTING": "true"}, True)]
+)
+def test_offline_reports_nothing_of_itself(home, tmp_path, told, reports):
+    """Left alone, W&B tells its makers over the network how it is used."""
+    code = (
+        "import sys, threading; from tracked import OFFLINE, run;"
+        "run(sys.argv[1], OFFLINE); print(*(one.name for one in threading.enumerate()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path],
+        env=environment(**told, PYTHONPATH=os.pathsep.join([str(HERE), *sys.path])),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert ("Otel" in done.stdout) == reports

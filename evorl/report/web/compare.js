@@ -61,7 +61,7 @@ function curveOf(run) {
 
 function drawCurves(frame, runs, shown) {
   const drawn = shown.filter((run) => run.count).map((run) => ({ run, values: curveOf(run) }));
-  const around = extent(drawn.flatMap(({ values }) => values), view.clip);
+  const around = extent(drawn.flatMap(({ values }) => values));
   if (!around) return frame.empty("nothing measured yet");
   const y = makeScale("linear", around[0], around[1], frame.bottom, frame.top, 0.04);
   frame.yAxis(y, "fitness", brief, 6);

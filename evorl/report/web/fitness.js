@@ -3,7 +3,7 @@ function fitnessSection(get) {
   const chart = new Chart("fitness", "Fitness over time", (width) => (width < 600 ? 300 : 400), (frame) => {
     const run = get();
     const model = drawLines(frame, run, {
-      series: (agent) => agent.fitness, title: "fitness", clip: view.clip, include: around(run),
+      series: (agent) => agent.fitness, title: "fitness", clip: view.clip ? "low" : null, include: around(run),
       before: (x, y, through, cut) => {
         const errors = through.map((p) => ({ ...p, error: valueAt(p.agent, p.row, (agent) => agent.error) })).filter((p) => p.error !== null);
         if (view.show.has("error") && errors.length > 1) {
@@ -43,7 +43,7 @@ function fitnessSection(get) {
     node,
     update() {
       const run = get(), all = extent(run.fitness), clipped = run.clipped;
-      const outliers = all && (clipped[0] > all[0] || clipped[1] < all[1]);
+      const outliers = all && clipped[0] > all[0];
       checks.show([
         { key: "crowd", label: "all agents", swatch: swatch("var(--crowd)", "M0 6H14V8H0Z") },
         { key: "record", label: "best so far, on further episodes", swatch: swatch("var(--record)", "M0 6H4V8H0ZM6 6H10V8H6ZM12 6H14V8H12Z") },

@@ -45,7 +45,7 @@ function pointsOf(run, x, y, series) {
 }
 
 // {kind, series, title, show, clip, before(frame, x, y, line)} → the chart's model
-function drawLines(frame, run, { kind = "linear", series, title, show = brief, clip = false, include = [], before }) {
+function drawLines(frame, run, { kind = "linear", series, title, show = brief, clip = null, include = [], before }) {
   const values = run.agents.flatMap((agent) => listOf(agent, series)).filter((v) => v !== null && (kind !== "log" || v > 0));
   const line = lineOf(run);
   const own = line.map(({ agent, row }) => listOf(agent, series)[row - agent.start]);
@@ -59,7 +59,7 @@ function drawLines(frame, run, { kind = "linear", series, title, show = brief, c
   const points = () => pointsOf(run, x, y, usable).filter((p) => p.y > frame.top - 8 && p.y < frame.bottom + 8);
   if (view.show.has("crowd")) {
     frame.path(run.dense ? "crowd dense" : "crowd", crowdPath(run, x, y, usable), cut);
-    if (!run.dense) frame.path("crowd-dots", dotsPath(points(), 1.6), cut);
+    if (!run.dense) frame.path("crowd-dots", dotsPath(points(), run.count < 3 ? 3 : 1.6), cut);
   }
   const through = line.map(({ agent, row }) => ({ agent, row, x: x(row), value: usable(agent)[row - agent.start] }))
     .filter((p) => p.value !== null && p.value !== undefined).map((p) => ({ ...p, y: y.clamp(p.value), key: `${p.agent.id}@${p.row}`, first: true }));

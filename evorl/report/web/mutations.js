@@ -15,7 +15,7 @@ function strips(run) {
 function drawStrips(frame, run) {
   const found = strips(run);
   if (!found.length) return frame.empty(run.count ? "no child was evaluated yet" : "no generation has ended yet");
-  const around = extent(found.flatMap((one) => one.changes), true);
+  const around = extent(found.flatMap((one) => one.changes), "both");
   const means = found.flatMap((one) => [one.mean - (one.error ?? 0), one.mean + (one.error ?? 0)]);
   const [low, high] = extent([...around, ...means, 0]);
   Object.assign(frame, { left: 4, right: frame.width - 6 });

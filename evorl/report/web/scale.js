@@ -55,13 +55,13 @@ function logTicks(low, high) {
   return linearTicks(low, high, 4);
 }
 
-// Lowest and highest of many values; with `clip`, without the few that lie far out.
-function extent(values, clip = false) {
+// Lowest and highest of many values; with `clip`, "low" or "both", without the few that lie far out.
+function extent(values, clip = null) {
   const known = Float64Array.from(values.filter((v) => v !== null && v !== undefined)).sort();
   if (!known.length) return null;
   const low = known[0], high = known[known.length - 1];
   if (!clip || known.length < 8) return [low, high];
   const at = (share) => known[Math.round(share * (known.length - 1))];
   const reach = 2 * (at(0.75) - at(0.25));
-  return [Math.max(low, at(0.25) - reach), Math.min(high, at(0.75) + reach)];
+  return [Math.max(low, Math.min(at(0.05), at(0.25) - reach)), clip === "low" ? high : Math.min(high, Math.max(at(0.95), at(0.75) + reach))];
 }

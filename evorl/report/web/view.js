@@ -40,7 +40,7 @@ function prepare(run) {
   run.count = run.rows.generation.length;
   run.rowOf = new Map(run.rows.generation.map((generation, row) => [generation, row]));
   run.fitness = run.agents.flatMap((agent) => agent.fitness.filter((value) => value !== null));
-  run.clipped = extent(run.fitness, true);
+  run.clipped = extent(run.fitness, "low"); // the best are never left out
   run.dense = run.fitness.length > 3000; // too many for a dot each
   return run;
 }

@@ -1,0 +1,56 @@
+"""What the configurations in configs/dqn reach, and how long they take: a table.
+
+    python benchmarks/zoo.py                            # all of them, about ten minutes
+    python benchmarks/zoo.py acrobot catch --seeds 3    # seeds 1, 2 and 3 of these
+
+Every run is `evorl train configs/dqn/NAME.yaml seed=SEED` in a process of its own. The score is
+that of the best agent on held-out episodes, steps are those of training, seconds are all that the
+run took, its evaluations and its score included.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+CONFIGS = Path(__file__).parent.parent / "configs" / "dqn"
+
+
+def train(name: str, seed: int, folder: str) -> dict[str, Any]:
+    """The summary of one run."""
+    options = [f"seed={seed}", f"run.folder={folder}", f"name={name}-{seed}"]
+    path = str(CONFIGS / f"{name}.yaml")
+    subprocess.run([sys.executable, "-m", "evorl", "train", "-q", path, *options], check=True)
+    return json.loads((Path(folder) / f"{name}-{seed}" / "summary.json").read_text())
+
+
+def row(name: str, seed: int, summary: dict[str, Any]) -> str:
+    """A line of the table."""
+    mean, iqm = summary["score"]["mean"], summary["score"]["iqm"]
+    places = 2 if abs(mean["value"]) < 10 else 1
+    low, value, high = (f"{mean[key]:.{places}f}" for key in ("low", "value", "high"))
+    return (
+        f"| `{name}.yaml` | {summary['env']} | {seed} | {value} ({low} to {high}) |"
+        f" {iqm['value']:.{places}f} | {summary['env_steps']:,} | {summary['seconds']:.0f} |"
+    )
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--seeds", default=1, help="How many runs of each: seeds 1, 2, …")
+def main(names: tuple[str, ...], seeds: int) -> None:
+    """Train, and print a line for each run."""
+    print("| file | environment | seed | held-out mean (95 % interval) | IQM | steps | seconds |")
+    print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    with TemporaryDirectory() as folder:
+        for name in names or sorted(path.stem for path in CONFIGS.glob("*.yaml")):
+            for seed in range(1, seeds + 1):
+                print(row(name, seed, train(name, seed, folder)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

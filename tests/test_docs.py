@@ -1,0 +1,83 @@
+"""The pages that users read: links lead somewhere, options exist, configurations load."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from evorl.cli import cli
+from evorl.config import RunConfig, load_config
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+READ = [page for page in PAGES if page.name not in ("CONTRIBUTING.md", "configuration.md")]
+
+
+def ids(page):
+    return page.name
+
+
+def anchors(page):
+    """What a link can lead to within a page, as GitHub names it."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        other = page.parent / path if path else page
+        assert other.exists(), target
+        assert not anchor or anchor in anchors(other), target
+
+
+def test_the_readme_leads_to_every_page():
+    text = (ROOT / "README.md").read_text()
+    for page in (ROOT / "docs").iterdir():
+        assert f"(docs/{page.name})" in text, page.name
+
+
+def sections():
+    """All options as section.key, with the sections that they are in."""
+    found = set()
+
+    def add(properties, above):
+        for name, value in properties.items():
+            found.add(f"{above}{name}")
+            target = value.get("$ref") or next(
+                (one["$ref"] for one in value.get("anyOf", ()) if "$ref" in one), None
+            )
+            if target:
+                add(definitions[target.split("/")[-1]].get("properties", {}), f"{above}{name}.")
+
+    schema = RunConfig.model_json_schema()
+    definitions = schema["$defs"]
+    add(schema["properties"], "")
+    return found
+
+
+@pytest.mark.parametrize("page", READ, ids=ids)
+def test_options_exist(page):
+    known = sections()
+    heads = "|".join(sorted(name for name in known if "." not in name))
+    text = page.read_text().replace("batch_sise", "batch_size")  # a mistake that is shown
+    for option in re.findall(rf"(?<![\w./\[])((?:{heads})(?:\.[a-z_]+)+)(?![\w/(])", text):
+        assert option in known, option
+
+
+@pytest.mark.parametrize("page", READ, ids=ids)
+def test_commands_exist(page):
+    called = r"(?:`|^    |^\$ )(?:\.venv/bin/)?evorl ([a-z]+)"
+    for command in re.findall(called, page.read_text(), re.MULTILINE):
+        assert command in cli.commands, command
+
+
+@pytest.mark.parametrize("page", READ, ids=ids)
+def test_configurations_load(page, tmp_path):
+    for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        env = "" if re.search(r"^env:", block, re.MULTILINE) else "env: {id: CartPole-v1}\n"
+        (tmp_path / "config.yaml").write_text(env + block)
+        load_config(tmp_path / "config.yaml")
