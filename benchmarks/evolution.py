@@ -3,13 +3,13 @@
     python benchmarks/evolution.py                  # 3 methods x 8 seeds, about 40 minutes
     python benchmarks/evolution.py --seeds 1 --steps 60000
 
-LunarLander-v3, eight agents that start from poor hyperparameters: of the spaces, each a decade wide,
-only a corner is good, the one with a long horizon above all. `none` trains all eight in the middle
-of the spaces; `random_search` draws them once from the spaces; `evolution` starts from the very same
-draws. Every environment step counts, those of evaluations, too. A run's score is its best agent's on
-100 held-out episodes: the best of all agents and generations, which is partly luck. So the population
-at the end is compared as well, by the mean fitness of its living agents. Prints both comparisons and
-writes them with every score to benchmarks/results/evolution.json.
+LunarLander-v3, eight agents that start from poor hyperparameters: of the spaces, each a decade
+wide, only a corner is good, the one with a long horizon above all. `none` trains all eight in the
+middle of the spaces; `random_search` draws them once from the spaces; `evolution` starts from the
+very same draws. Every environment step counts, those of evaluations, too. A run's score is its best
+agent's on 100 held-out episodes: the best of all agents and generations, which is partly luck. So
+the population at the end is compared as well, by the mean fitness of its living agents. Prints both
+comparisons and writes them with every score to benchmarks/results/evolution.json.
 """
 
 import json
