@@ -1,6 +1,6 @@
 """What evolution buys: evolution, random search and no search at all, at equal environment steps.
 
-    python benchmarks/evolution.py                  # 3 methods x 8 seeds, about 40 minutes
+    python benchmarks/evolution.py                  # 3 methods x 6 seeds, about 30 minutes
     python benchmarks/evolution.py --seeds 1 --steps 60000
 
 LunarLander-v3, eight agents that start from poor hyperparameters: of the spaces, each a decade
@@ -146,7 +146,7 @@ def _show(estimate: Estimate) -> str:
 
 @click.command()
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
-@click.option("--seeds", default=8, show_default=True, help="Runs of each method.")
+@click.option("--seeds", default=6, show_default=True, help="Runs of each method.")
 @click.option("--first-seed", default=401, show_default=True)
 @click.option("--steps", default=900_000, show_default=True, help="All steps of a run.")
 @click.option("--methods", default=",".join(METHODS), show_default=True)
