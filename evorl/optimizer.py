@@ -49,8 +49,7 @@ def coefficients(
     """
     order = np.arange(int(updates.max(initial=0)))[:, None]  # [U, 1]
     due = order < updates  # [U, P]
-    step = steps + np.minimum(order, updates - 1) + 1.0
-    step = np.maximum(step, 1.0)
+    step = steps + (order + 1.0)
     root = np.sqrt(1 - BETA2**step)
     found = np.empty((*due.shape, len(Coefficients._fields), 1))
     first, second, slowness, eps, tau, clip = found[..., 0].transpose(2, 0, 1)

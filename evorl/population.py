@@ -96,6 +96,7 @@ class Population:
             self.groups.append(group)
             self.members.append(np.array(numbers, dtype=np.int64))
         self.alive = np.ones(len(self.genomes), dtype=bool)
+        self._in_order = np.array_equal(self.members[0], np.arange(len(self.genomes)))
 
     @property
     def size(self) -> int:
@@ -126,7 +127,7 @@ class Population:
             return self._act(torch.from_numpy(obs).to(self.device), explore, random)
 
     def _act(self, batch: Tensor, explore: npt.NDArray[np.bool_], random: Ints) -> Ints:
-        if len(self.groups) == 1 and (self.members[0][:-1] < self.members[0][1:]).all():
+        if self._in_order:  # in one group
             return self.algorithm.act(self.groups[0].values(batch), explore, random)
         actions = np.empty(explore.shape, dtype=np.int64)
         for numbers, group in zip(self.members, self.groups, strict=True):
