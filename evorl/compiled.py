@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._dynamo.eval_frame import innermost_fn
 from torch.fx import GraphModule
 
 from evorl.algorithms.base import Algorithm, Batch
@@ -107,7 +108,8 @@ class CompiledUpdates:
 
     def _backend(self, graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         """torch.compile's own, with a note of what it calls."""
-        function = torch._inductor.compile(graph, inputs, {"cpp_wrapper": True})
+        made = torch._inductor.compile(graph, inputs, {"cpp_wrapper": True})
+        function = innermost_fn(made)  # without what keeps torch.compile from compiling it again
 
         def noted(*arguments: Any) -> Any:
             self._called = function, arguments

@@ -53,11 +53,12 @@ def coefficients(
     root = np.sqrt(1 - BETA2**step)
     found = np.empty((*due.shape, len(Coefficients._fields), 1))
     first, second, slowness, eps, tau, clip = found[..., 0].transpose(2, 0, 1)
-    first[:] = (1 - BETA1) * due
-    second[:] = (1 - BETA2) * due
-    slowness[:] = np.where(due, -(1 - BETA1**step) / (hp["lr"] * root), -np.inf)
-    eps[:] = EPS * root
-    tau[:] = due * (step % hp["target_period"] == 0 if periodic else hp["tau"])
+    np.multiply(due, 1 - BETA1, out=first)
+    np.multiply(due, 1 - BETA2, out=second)
+    np.divide(BETA1**step - 1, hp["lr"] * root, out=slowness)
+    slowness[~due] = -np.inf
+    np.multiply(root, EPS, out=eps)
+    np.multiply(due, step % hp["target_period"] == 0 if periodic else hp["tau"], out=tau)
     clip[:] = np.where(hp["max_grad_norm"] > 0, hp["max_grad_norm"], np.inf)
     return found
 
