@@ -19,7 +19,7 @@ from evorl.networks.live import Live, blended_layers, live_parts, needed_rows
 from evorl.networks.network import Network
 from evorl.optimizer import Coefficients, adam_, clip_, limits_of
 
-UpdateFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Live, Batch, Coefficients], Tensor]
+UpdateFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Live, Batch, Tensor], Tensor]
 
 
 class AgentState(NamedTuple):
@@ -69,6 +69,8 @@ class Group:
             for part in ("online", "target", "m", "v")
         )
         self.live = live_parts(architectures, layout.signature.width, rows, dtype, device)
+        masks = (part for mask in self.live for part in mask)
+        self.tensors = (self.theta, self.target, self.m, self.v, *masks)  # all that updates need
         marked = bool((self.v < 0).any())  # some weights came by a mutation
         self._limits = limits_of(self.v) if marked else None
         self.gradient, self._scratch = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
@@ -140,10 +142,10 @@ class Group:
                     return f"{name} differs in {segment}"
         return None if live.steps == state.steps else "step count differs"
 
-    def update(self, algorithm: Algorithm, batch: Batch, c: Coefficients) -> Tensor:
+    def update(self, algorithm: Algorithm, batch: Batch, numbers: Tensor) -> Tensor:
         """Move every row by one update, in place; temporal-difference errors [P, B]."""
         td_error = self.find_gradient(algorithm, batch)
-        self.apply_gradient(c)
+        self.apply_gradient(numbers)
         return td_error
 
     def find_gradient(self, algorithm: Algorithm, batch: Batch) -> Tensor:
@@ -153,8 +155,9 @@ class Group:
         self.layout.join(found, out=self.gradient)
         return signal.td_error
 
-    def apply_gradient(self, c: Coefficients) -> None:
-        """Move every row by `gradient`, which is overwritten."""
+    def apply_gradient(self, numbers: Tensor) -> None:
+        """Move every row by `gradient`, which is overwritten; with coefficients [P, 6, 1]."""
+        c = Coefficients(*numbers.unbind(1))
         clip_(self.gradient, c.clip)
         adam_(self.theta, self.m, self.v, self.gradient, c, self._scratch, self._limits)
         self.target.lerp_(self.theta, c.tau)
@@ -170,9 +173,9 @@ def functional_update(network: Network, algorithm: Algorithm) -> UpdateFunction:
         v: Tensor,
         live: Live,
         batch: Batch,
-        c: Coefficients,
+        numbers: Tensor,
     ) -> Tensor:
-        layout = network.layout
+        layout, c = network.layout, Coefficients(*numbers.unbind(1))
         online, old = (arrange(layout.views(matrix), live) for matrix in (theta, target))
         signal = algorithm.signal(network, online, old, batch)
         gradient = layout.join(network.backward(online, signal.saved, signal.gradient))

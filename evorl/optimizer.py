@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Coefficients(NamedTuple):
-    """What one update multiplies with; [P, 1] each, or [U, P, 1] for a round."""
+    """What one update multiplies with; [P, 1] each."""
 
     first: Tensor  # how far the first moment moves to the gradient
     second: Tensor  # how far the second moment moves to the squared gradient
@@ -42,24 +42,25 @@ def coefficients(
     updates: npt.NDArray[np.int64],
     hp: dict[str, Floats],
     periodic: bool,
-) -> dict[str, Floats]:
-    """The coefficients [U, P, 1] of a round in which agent i, after steps[i], makes updates[i]."""
+) -> Floats:
+    """All coefficients of a round in which agent i, after steps[i], makes updates[i].
+
+    [U, P, 6, 1], in the order of `Coefficients`: a tensor for each of them would cost more calls.
+    """
     order = np.arange(int(updates.max(initial=0)))[:, None]  # [U, 1]
-    due = (order < updates).astype(np.float64)  # [U, P]
-    step = steps + np.minimum(order, updates - 1) + 1.0
-    step = np.maximum(step, 1.0)
+    due = order < updates  # [U, P]
+    step = steps + (order + 1.0)
     root = np.sqrt(1 - BETA2**step)
-    tau = (step % hp["target_period"] == 0).astype(np.float64) if periodic else hp["tau"]
-    clip = np.where(hp["max_grad_norm"] > 0, hp["max_grad_norm"], np.inf)
-    found = {
-        "first": (1 - BETA1) * due,
-        "second": (1 - BETA2) * due,
-        "slowness": np.where(due > 0, -(1 - BETA1**step) / (hp["lr"] * root), -np.inf),
-        "eps": EPS * root,
-        "tau": tau * due,
-        "clip": clip + 0 * due,
-    }
-    return {name: value[:, :, None] for name, value in found.items()}
+    found = np.empty((*due.shape, len(Coefficients._fields), 1))
+    first, second, slowness, eps, tau, clip = found[..., 0].transpose(2, 0, 1)
+    np.multiply(due, 1 - BETA1, out=first)
+    np.multiply(due, 1 - BETA2, out=second)
+    np.divide(BETA1**step - 1, hp["lr"] * root, out=slowness)
+    slowness[~due] = -np.inf
+    np.multiply(root, EPS, out=eps)
+    np.multiply(due, step % hp["target_period"] == 0 if periodic else hp["tau"], out=tau)
+    clip[:] = np.where(hp["max_grad_norm"] > 0, hp["max_grad_norm"], np.inf)
+    return found
 
 
 def clip_(gradient: Tensor, limit: Tensor) -> Tensor:

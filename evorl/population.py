@@ -20,7 +20,7 @@ from evorl.grouping import Kind, kinds_of
 from evorl.memory import keep_freed_memory
 from evorl.networks.initial import fresh_parameters
 from evorl.networks.layout import Layout, Problem
-from evorl.optimizer import Coefficients, coefficients
+from evorl.optimizer import coefficients
 from evorl.replay.plans import GroupPlan, split_groups
 from evorl.replay.transitions import Samples
 
@@ -96,6 +96,7 @@ class Population:
             self.groups.append(group)
             self.members.append(np.array(numbers, dtype=np.int64))
         self.alive = np.ones(len(self.genomes), dtype=bool)
+        self._in_order = np.array_equal(self.members[0], np.arange(len(self.genomes)))
 
     @property
     def size(self) -> int:
@@ -126,7 +127,7 @@ class Population:
             return self._act(torch.from_numpy(obs).to(self.device), explore, random)
 
     def _act(self, batch: Tensor, explore: npt.NDArray[np.bool_], random: Ints) -> Ints:
-        if len(self.groups) == 1 and (self.members[0][:-1] < self.members[0][1:]).all():
+        if self._in_order:  # in one group
             return self.algorithm.act(self.groups[0].values(batch), explore, random)
         actions = np.empty(explore.shape, dtype=np.int64)
         for numbers, group in zip(self.members, self.groups, strict=True):
@@ -193,17 +194,17 @@ class Population:
 
     def _updates(
         self, group: Group, samples: Samples, updates: Ints
-    ) -> Iterator[tuple[Batch, Coefficients]]:
-        """Batch and coefficients of every update of a round."""
+    ) -> Iterator[tuple[Batch, Tensor]]:
+        """Batch and coefficients [P, 6, 1] of every update of a round."""
         rows = coefficients(group.steps, updates, group.hp, self.periodic_target)
+        numbers = torch.from_numpy(rows).to(self.device, self.dtype)
         gamma = torch.from_numpy(group.hp["gamma"]).to(self.device, self.dtype)
-        # one tensor for each: as parts of one, their offsets would be inputs of a compiled update
-        numbers = (
-            torch.from_numpy(rows[name]).to(self.device, self.dtype)
-            for name in Coefficients._fields
-        )
-        for fields, c in zip(_by_update(fold(samples, gamma)), _by_update(numbers), strict=True):
-            yield Batch(*fields), Coefficients(*c)
+        fields: Iterable[Tensor] = fold(samples, gamma)
+        if self.compiled is not None:
+            # as parts of a replay's rows, their strides and offsets would be inputs of the program
+            fields = (field.contiguous() for field in fields)
+        batches = map(Batch, *(field.unbind(0) for field in fields))
+        return zip(batches, numbers.unbind(0), strict=True)
 
     def _learn_group(self, group: Group, samples: Samples, updates: Ints) -> Tensor:
         errors = []
@@ -239,11 +240,6 @@ class Population:
                 wrong = group.mismatch(row, self.genomes[agent], own)
                 if wrong is not None:
                     raise RuntimeError(f"agent {self.genomes[agent].id}: its {wrong}")
-
-
-def _by_update(fields: Iterable[Tensor]) -> Iterator[tuple[Tensor, ...]]:
-    """Fields [U, P, ...] as one tuple of [P, ...] per update."""
-    return zip(*(field.unbind(0) for field in fields), strict=True)
 
 
 def fold(samples: Samples, gamma: Tensor) -> Batch:

@@ -12,7 +12,7 @@ from reference import random_samples
 from test_population import MIXED, NINE, PARTS, PROBLEM, assert_padding_zero, trained
 
 from evorl.algorithms.dqn import DQN
-from evorl.compiled import WORTH_UPDATES, has_compiler, wants_compiling
+from evorl.compiled import WORTH_UPDATES, CompiledUpdates, has_compiler, wants_compiling
 from evorl.population import Population
 
 torch.set_num_threads(1)
@@ -72,7 +72,33 @@ def test_group_sizes_share_compiled_graphs():
         population.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
         assert population.alive.all()
     assert not population.compiled.failed
+    assert sorted(size for _, size, _ in population.compiled._programs) == [2, 3, 5]
     assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_program_called_directly_gives_the_same_bits(monkeypatch):
+    """Rounds of 3, 1 and 3 updates, with the guards of torch.compile at every call and without."""
+
+    def states():
+        population = Population(NARROW, PROBLEM, DQN(), compiled=True)
+        random = np.random.default_rng(0)
+        for most in (3, 1, 3):
+            plans = population.plans(np.arange(len(NARROW)) % most + 1)
+            population.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
+        assert not population.compiled.failed
+        return population, [population.state(i) for i in range(len(NARROW))]
+
+    direct, found = states()
+    assert len(direct.compiled._programs) == len(direct.groups)
+    monkeypatch.setattr(CompiledUpdates, "_found", lambda *_: None)
+    guarded, expected = states()
+    assert not guarded.compiled._programs
+    for ours, theirs in zip(found, expected, strict=True):
+        for part in PARTS:
+            for name, value in getattr(ours, part).items():
+                assert torch.equal(value, getattr(theirs, part)[name])
 
 
 def test_when_compiling_fails_the_update_goes_on_eagerly(monkeypatch):

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.functional import huber_loss
 
 from evorl.algorithms.base import Batch, Signal
 from evorl.networks.arranged import Arranged
@@ -43,11 +44,10 @@ class DQN:
 
     def loss(self, td_error: Tensor, weight: Tensor) -> Tensor:
         """Weighted Huber (threshold 1) or squared error, summed over each agent's batch."""
-        error = td_error.abs()
         if self.loss_kind == "huber":
-            each = torch.where(error < 1, 0.5 * error * error, error - 0.5)
+            each = huber_loss(td_error, torch.zeros_like(td_error), reduction="none")
         else:
-            each = error * error
+            each = td_error * td_error
         return (each * weight).sum(-1)
 
     def act(

@@ -129,6 +129,9 @@ def plans_key(plans: Sequence[GroupPlan]) -> tuple[object, ...]:
 
 def split_groups(samples: Samples, plans: Sequence[GroupPlan]) -> list[Samples]:
     """Each group's part of a round, every field viewed as [U, P, B, ...]."""
+    if len(plans) == 1:
+        (shape,) = (plan.shape for plan in plans)
+        return [Samples(*(field.view(*shape, *field.shape[1:]) for field in samples))]
     parts = []
     place = 0
     for plan in plans:
