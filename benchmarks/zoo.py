@@ -1,6 +1,6 @@
 """What the configurations in configs/dqn reach, and how long they take: a table.
 
-    python benchmarks/zoo.py                            # all of them, about ten minutes
+    python benchmarks/zoo.py                            # all of them, about a quarter of an hour
     python benchmarks/zoo.py acrobot catch --seeds 3    # seeds 1, 2 and 3 of these
 
 Every run is `evorl train configs/dqn/NAME.yaml seed=SEED` in a process of its own. The score is
@@ -24,7 +24,8 @@ def train(name: str, seed: int, folder: str) -> dict[str, Any]:
     """The summary of one run."""
     options = [f"seed={seed}", f"run.folder={folder}", f"name={name}-{seed}"]
     path = str(CONFIGS / f"{name}.yaml")
-    subprocess.run([sys.executable, "-m", "evorl", "train", "-q", path, *options], check=True)
+    command = [sys.executable, "-m", "evorl", "train", "-q", path, *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return json.loads((Path(folder) / f"{name}-{seed}" / "summary.json").read_text())
 
 

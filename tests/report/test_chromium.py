@@ -50,7 +50,7 @@ def address(tmp_path):
 
 @pytest.fixture
 def dashboard(tmp_path, monkeypatch):
-    """A dashboard that asks often, of three runs."""
+    """A dashboard that asks often, of three runs; name it before `visit`, whose pages go first."""
     monkeypatch.setattr(serving, "MILLISECONDS", 100)
     finished(tmp_path / "runs")
     going(tmp_path / "runs")
@@ -247,7 +247,7 @@ def test_names_with_markup_are_text(visit, tmp_path):
     assert page.locator("img").count() == 0
 
 
-def test_no_request_can_leave(visit, address, dashboard):
+def test_no_request_can_leave(dashboard, visit, address):
     page = visit(address)
     asked = page.evaluate(
         "url => fetch(url, {mode: 'no-cors'}).then(() => 'sent', () => 'refused')", dashboard
@@ -334,7 +334,7 @@ def test_a_child_of_the_command_line(visit, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
-def test_the_list_of_the_dashboard(visit, dashboard, width, scheme):
+def test_the_list_of_the_dashboard(dashboard, visit, width, scheme):
     page = visit(dashboard, width, scheme)
     rows = page.locator("tbody tr")
     assert rows.count() == 3
@@ -351,7 +351,7 @@ def test_the_list_of_the_dashboard(visit, dashboard, width, scheme):
     assert all(url.startswith(dashboard) for url in visit.requests)
 
 
-def test_the_report_of_the_dashboard_follows_the_run(visit, dashboard, tmp_path):
+def test_the_report_of_the_dashboard_follows_the_run(dashboard, visit, tmp_path):
     page = visit(dashboard)
     page.get_by_role("link", name="going").click()
     page.wait_for_selector("[data-chart=tree] path.node")
