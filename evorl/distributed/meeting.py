@@ -68,7 +68,10 @@ class Meeting:
         caller = threading.Thread(target=call_the_roll, daemon=True)
         try:
             caller.start()
-            caller.join(PATIENCE)
+            deadline = time.monotonic() + PATIENCE
+            while caller.is_alive() and time.monotonic() < deadline:
+                # in short waits: one that a signal comes just before would never hear of it
+                caller.join(LONGEST_PAUSE)
         finally:
             given_up.set()
         caller.join(10 * LONGEST_PAUSE)
