@@ -123,7 +123,7 @@ def test_a_cut_cable_ends_both_with_a_clear_error(hosts, tmp_path):
     ip("-n", hosts[1], "link", "set", "eth0", "down")
     cut = time.monotonic()
     assert machines[0].wait(90) != 0, machines[0].said()
-    assert time.monotonic() - cut < 20 + 20  # the time-out, and what a busy machine takes to end
+    assert time.monotonic() - cut < 20 + 60  # the time-out, and what a busy machine takes to end
     assert processes(hosts[0]) == []
     assert "rank 1 did not come within 20 s" in machines[0].said()
     # The rank behind the cut cable ends, too; its launcher is torch's, and waits for longer.

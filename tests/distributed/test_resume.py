@@ -56,7 +56,7 @@ def test_a_signal_ends_all_ranks_within_seconds(whole, tmp_path, number):
     begun = time.monotonic()
     run.launcher.send_signal(number)
     code, said = run.wait()
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 60
     assert "Traceback" not in said or ranks > 1  # the launcher has its own
     if ranks == 1:
         assert (code, said.splitlines()[-1]) == (128 + number, "interrupted")
