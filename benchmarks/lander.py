@@ -74,9 +74,7 @@ class LanderLoop:
 
     def load(self) -> None:
         """A round's batches through the prepared DataLoader."""
-        self.learn.dataset.request(self.plans())
-        for _ in self.learn.loader:
-            pass
+        self.learn.loader.draw(self.plans())
 
     def plans(self) -> Any:
         """One update for each environment step of a round."""

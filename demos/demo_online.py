@@ -20,7 +20,7 @@ from evorl.parts import make_problem
 from evorl.pipeline.evaluate import play
 from evorl.population import Population
 from evorl.replay import NStep, ReplayBuffer, UniformSampler
-from evorl.replay.dataset import ReplayDataset, replay_loader
+from evorl.replay.dataset import ReplayLoader
 from evorl.seeding import generator, held_out
 
 SEED, ENVS, EPISODES = 1, 4, 20
@@ -49,8 +49,7 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
         50_000, observation.shape, observation.dtype, n_step=1, num_replays=agents
     )
     sampler = UniformSampler(buffer, [generator(SEED, "sample", i) for i in range(agents)])
-    dataset = ReplayDataset(sampler)
-    loader = replay_loader(dataset, "cpu")
+    loader = ReplayLoader(sampler, "cpu")
     exploration = Exploration(ENVS, env.num_actions)
     exploration.reseed([generator(SEED, "explore", i) for i in range(agents)])
 
@@ -74,10 +73,8 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
         # learn: all batches of all agents and updates in one gather
         if step >= warm_up:
             plans = population.plans(np.full(agents, updates))
-            dataset.request(plans)
-            for samples in loader:
-                learned = population.learn(samples, plans)
-                sampler.update_priorities(learned.td_errors, population.alive)
+            learned = population.learn(loader.draw(plans), plans)
+            sampler.update_priorities(learned.td_errors, population.alive)
     env.close()
 
     episodes = make_episodes(spec, agents * EPISODES)

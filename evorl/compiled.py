@@ -1,4 +1,4 @@
-"""torch.compile for the update: when it pays, how it stays alive, what happens when it fails."""
+"""torch.compile for rounds of updates: when it pays, how it stays alive, what if it fails."""
 
 import os
 import shutil
@@ -13,16 +13,21 @@ from torch import Tensor
 from torch._dynamo.eval_frame import innermost_fn
 from torch.fx import GraphModule
 
-from evorl.algorithms.base import Algorithm, Batch
-from evorl.group import Group, UpdateFunction, functional_update
+from evorl.algorithms.base import Algorithm
+from evorl.group import Group
 from evorl.networks.layout import Signature
+from evorl.replay.transitions import Samples
+from evorl.rounds import Outcome, RoundFunction, eager_round, functional_round
 
-WORTH_UPDATES = 100_000  # compiling costs 5 to 25 s a signature and saves about 0.3 ms an update
+WORTH_UPDATES = 100_000  # compiling costs 5 to 25 s a signature and saves 0.3 ms an update or more
+
+LOOP = "torch.ops.higher_order.while_loop"
 
 PROGRAMS = 64  # of one kind: batch widths come and go; torch gives up after 8
 
 Compile = Literal["auto"] | bool
 Kind = tuple[Signature, int, tuple[bool, ...]]
+Key = tuple[object, ...]
 
 
 def wants_compiling(setting: Compile, updates: int) -> bool:
@@ -39,72 +44,81 @@ def has_compiler() -> bool:
 
 
 class Program(NamedTuple):
-    """What torch.compile made of an update, called without its guards and wrappers.
+    """What torch.compile made of a round, called without its guards and wrappers.
 
-    They cost 0.1 ms a call, whatever the number of agents: a third of an update of four.
+    They cost 0.1 ms a call, whatever the number of agents.
     """
 
     function: Callable[..., Sequence[Tensor]]
-    places: list[int | None]  # of each argument among an update's tensors; None: the group's size
+    arguments: list[int | Tensor]  # the place among a round's tensors, or a size that never changes
 
-    def __call__(self, size: int, tensors: Sequence[Tensor]) -> Tensor:
-        """Move every row by one update; temporal-difference errors [P, B]."""
-        arguments = [size if place is None else tensors[place] for place in self.places]
-        return self.function(*arguments)[0]
+    def __call__(self, tensors: Sequence[Tensor]) -> Outcome:
+        """Move every row by the updates of a round."""
+        given = [tensors[a] if type(a) is int else a for a in self.arguments]
+        errors, losses = self.function(*given)
+        return errors, losses
 
 
-class CompiledUpdates:
-    """One compiled update per kind of group; the first failure turns all of them eager."""
+class CompiledRounds:
+    """One compiled round per kind of group; the first failure turns all of them eager."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
         self.failed = False
-        self._functions: dict[Kind, UpdateFunction] = {}
+        self._functions: dict[Kind, RoundFunction] = {}
         self._shapes: set[tuple[object, ...]] = set()
-        # by kind, group size and batch, on which all guards depend: so they held before
-        self._programs: dict[tuple[object, ...], Program] = {}
+        # by kind and how the samples lie in memory, on which all guards depend: so they held before
+        self._programs: dict[Key, Program] = {}
         self._called: tuple[Callable[..., Any], Sequence[Any]] | None = None
         config = torch._dynamo.config
         config.recompile_limit = max(config.recompile_limit, PROGRAMS)
+        # torch.compile keeps no program with a loop on disk unless told to; the next run would
+        # compile it again, which takes 10 s
+        torch._inductor.config.unsafe_marked_cacheable_functions[LOOP] = torch.__version__
 
-    def update(self, group: Group, batch: Batch, numbers: Tensor) -> Tensor:
-        """Move every row of the group by one update, in place; TD errors [P, B].
+    def learn(self, group: Group, samples: Samples, numbers: Tensor) -> Outcome:
+        """Move every row of the group by the updates of a round, in place.
 
-        The tensors of the batch must be contiguous, and so must the coefficients [P, 6, 1].
+        Samples are [U, P, B, ...], and coefficients [U, P, 6, 1].
         """
-        if not self.failed:
-            try:
-                return self._call(group, batch, numbers)
-            except Exception as error:
-                # Nothing has moved yet: compiling fails before the program runs.
-                self.failed = True
-                reason = str(error).strip().splitlines() or [type(error).__name__]
-                message = f"torch.compile failed, going on without it: {reason[0]}"
-                warnings.warn(message, stacklevel=2)
-        return group.update(self.algorithm, batch, numbers)
-
-    def _call(self, group: Group, batch: Batch, numbers: Tensor) -> Tensor:
+        if self.failed:
+            return eager_round(group, self.algorithm, samples, numbers)
         kind = (group.layout.signature, group.layout.depth, group.network.mlp.blended)
-        key = (kind, group.size, batch.obs.shape)
+        layouts = ((field.shape, field.stride(), field.dtype) for field in samples)
+        key = (kind, *layouts)
         if program := self._programs.get(key):
-            return program(group.size, (*group.tensors, *batch, numbers))
+            return program((*group.tensors, *samples, numbers))
+        try:
+            return self._compile(key, kind, group, samples, numbers)
+        except Exception as error:
+            # Nothing has moved yet: compiling fails before the program runs.
+            self.failed, self._called = True, None
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            message = f"torch.compile failed, going on without it: {reason[0]}"
+            warnings.warn(message, stacklevel=2)
+            return eager_round(group, self.algorithm, samples, numbers)
+
+    def _compile(
+        self, key: Key, kind: Kind, group: Group, samples: Samples, numbers: Tensor
+    ) -> Outcome:
         # copies: where a view begins in its memory would become an argument of the program
-        batch, numbers = Batch(*(field.clone() for field in batch)), numbers.clone()
-        tensors = (*group.tensors, *batch, numbers)
+        samples = Samples(*(_apart(field) for field in samples))
+        tensors = (*group.tensors, *samples, numbers)
         if kind not in self._functions:
-            function = functional_update(group.network, self.algorithm)
-            self._functions[kind] = _compile(function, self._backend)
-        shape = (kind, batch.obs.shape[1:], group.size == 1)
-        if shape not in self._shapes:  # marks count while compiling only
-            self._shapes.add(shape)
-            if group.size > 1:  # the group size comes and goes with evolution; 1 is always special
-                for tensor in tensors:
-                    torch._dynamo.maybe_mark_dynamic(tensor, 0)
+            function = functional_round(group.network, self.algorithm)
+            self._functions[kind] = _compiled(function, self._backend)
+        updates, size, *shape = samples.obs.shape
+        one = (kind, updates == 1, size == 1, *shape)
+        if one not in self._shapes:  # marks count while compiling only
+            self._shapes.add(one)
+            _mark_dynamic(group.tensors, 0, size)
+            _mark_dynamic((*samples, numbers), 1, size)
+            _mark_dynamic((*samples, numbers), 0, updates)
         matrices = (group.theta, group.target, group.m, group.v)
-        td_error = self._functions[kind](*matrices, group.live, batch, numbers)
-        if program := self._found(group.size, tensors):
+        outcome = self._functions[kind](matrices, group.live, samples, group.gamma, numbers)
+        if program := self._found(tensors):
             self._programs[key] = program
-        return td_error
+        return outcome
 
     def _backend(self, graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         """torch.compile's own, with a note of what it calls."""
@@ -117,17 +131,39 @@ class CompiledUpdates:
 
         return noted
 
-    def _found(self, size: int, tensors: Sequence[Tensor]) -> Program | None:
-        """What was just called, if it wants nothing but these tensors and the group's size."""
+    def _found(self, tensors: Sequence[Tensor]) -> Program | None:
+        """What was just called, if it wants nothing but these tensors and their sizes."""
         if self._called is None:
             return None
-        (function, arguments), self._called = self._called, None
+        (function, called), self._called = self._called, None
         place_of = {id(tensor): place for place, tensor in enumerate(tensors)}
-        known = all(id(a) in place_of or (type(a) is int and a == size) for a in arguments)
-        return Program(function, [place_of.get(id(a)) for a in arguments]) if known else None
+        arguments: list[int | Tensor] = []
+        for value in called:
+            if type(value) is int:  # as a tensor, which the program would make of it at every call
+                arguments.append(torch.tensor(value))
+            elif id(value) in place_of:
+                arguments.append(place_of[id(value)])
+            else:
+                return None
+        return Program(function, arguments)
 
 
-def _compile(function: UpdateFunction, backend: Callable[..., Any]) -> UpdateFunction:
+def _apart(view: Tensor) -> Tensor:
+    """A copy with memory of its own, but the same strides."""
+    strides = view.stride()
+    return torch.empty_strided(view.shape, strides, dtype=view.dtype, device=view.device).copy_(
+        view
+    )
+
+
+def _mark_dynamic(tensors: Sequence[Tensor], dimension: int, size: int) -> None:
+    """One program for all sizes: they come and go with evolution. 1 is always special."""
+    if size > 1:
+        for tensor in tensors:
+            torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+
+
+def _compiled(function: RoundFunction, backend: Callable[..., Any]) -> RoundFunction:
     """Compile under a code object of its own.
 
     torch.compile keeps its programs by code object. Sharing one, every call would look through the
@@ -136,7 +172,7 @@ def _compile(function: UpdateFunction, backend: Callable[..., Any]) -> UpdateFun
     assert isinstance(function, FunctionType)
     code, closure = function.__code__.replace(), function.__closure__
     own = FunctionType(code, function.__globals__, function.__name__, None, closure)
-    compiled: UpdateFunction = torch.compile(
+    compiled: RoundFunction = torch.compile(
         own,
         backend=backend,
         fullgraph=True,

@@ -19,7 +19,8 @@ from evorl.networks.live import Live, blended_layers, live_parts, needed_rows
 from evorl.networks.network import Network
 from evorl.optimizer import Coefficients, adam_, clip_, limits_of
 
-UpdateFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Live, Batch, Tensor], Tensor]
+Matrices = Sequence[Tensor]  # theta, target, m and v, [P, D] each
+UpdateFunction = Callable[[Matrices, Live, Batch, Tensor], Tensor]
 
 
 class AgentState(NamedTuple):
@@ -69,8 +70,6 @@ class Group:
             for part in ("online", "target", "m", "v")
         )
         self.live = live_parts(architectures, layout.signature.width, rows, dtype, device)
-        masks = (part for mask in self.live for part in mask)
-        self.tensors = (self.theta, self.target, self.m, self.v, *masks)  # all that updates need
         marked = bool((self.v < 0).any())  # some weights came by a mutation
         self._limits = limits_of(self.v) if marked else None
         self.gradient, self._scratch = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
@@ -81,6 +80,10 @@ class Group:
             name: np.array([genome.hyperparameters[name] for genome in genomes], dtype=np.float64)
             for name in HYPERPARAMETERS
         }
+        self.gamma = torch.from_numpy(self.hp["gamma"]).to(device, dtype)
+        masks = (part for mask in self.live for part in mask)
+        matrices = (self.theta, self.target, self.m, self.v)
+        self.tensors = (*matrices, *masks, self.gamma)  # all that rounds of updates need
 
     @property
     def size(self) -> int:
@@ -108,6 +111,8 @@ class Group:
         for name, value in genome.hyperparameters.items():
             if self.hp[name][i] != value:
                 return f"{name} is {self.hp[name][i]}, not {value}"
+        if self.gamma[i] != torch.tensor(self.hp["gamma"][i]).to(self.gamma):
+            return f"gamma is {self.gamma[i]} where it learns, not {self.hp['gamma'][i]}"
         if (wrong := self._other_layers(i, genome.architecture)) is not None:
             return wrong
         padding = ~self.layout.mask(genome.architecture).to(self.theta.device)
@@ -166,15 +171,8 @@ class Group:
 def functional_update(network: Network, algorithm: Algorithm) -> UpdateFunction:
     """The same update as a function of plain tensors, for torch.compile."""
 
-    def update(
-        theta: Tensor,
-        target: Tensor,
-        m: Tensor,
-        v: Tensor,
-        live: Live,
-        batch: Batch,
-        numbers: Tensor,
-    ) -> Tensor:
+    def update(matrices: Matrices, live: Live, batch: Batch, numbers: Tensor) -> Tensor:
+        theta, target, m, v = matrices
         layout, c = network.layout, Coefficients(*numbers.unbind(1))
         online, old = (arrange(layout.views(matrix), live) for matrix in (theta, target))
         signal = algorithm.signal(network, online, old, batch)

@@ -47,19 +47,22 @@ def coefficients(
 
     [U, P, 6, 1], in the order of `Coefficients`: a tensor for each of them would cost more calls.
     """
-    order = np.arange(int(updates.max(initial=0)))[:, None]  # [U, 1]
-    due = order < updates  # [U, P]
-    step = steps + (order + 1.0)
+    count = max(updates.tolist(), default=0)  # U
+    step = np.arange(1.0, count + 1)[:, None] + steps  # [U, P]
     root = np.sqrt(1 - BETA2**step)
-    found = np.empty((*due.shape, len(Coefficients._fields), 1))
+    found = np.empty((count, len(steps), len(Coefficients._fields), 1))
     first, second, slowness, eps, tau, clip = found[..., 0].transpose(2, 0, 1)
-    np.multiply(due, 1 - BETA1, out=first)
-    np.multiply(due, 1 - BETA2, out=second)
+    first[:] = 1 - BETA1
+    second[:] = 1 - BETA2
     np.divide(BETA1**step - 1, hp["lr"] * root, out=slowness)
-    slowness[~due] = -np.inf
     np.multiply(root, EPS, out=eps)
-    np.multiply(due, step % hp["target_period"] == 0 if periodic else hp["tau"], out=tau)
-    clip[:] = np.where(hp["max_grad_norm"] > 0, hp["max_grad_norm"], np.inf)
+    tau[:] = step % hp["target_period"] == 0 if periodic else hp["tau"]
+    clip[:] = hp["max_grad_norm"]
+    clip[clip <= 0] = np.inf
+    if min(updates.tolist(), default=0) < count:
+        idle = np.arange(count)[:, None] >= updates
+        first[idle] = second[idle] = tau[idle] = 0
+        slowness[idle] = -np.inf
     return found
 
 

@@ -3,7 +3,7 @@
 Legend: P agents, N environments of an agent, U updates of a round, B batch, n reward steps.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -12,9 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm, Batch
-from evorl.compiled import CompiledUpdates
-from evorl.genome import Genome
+from evorl.algorithms.base import Algorithm
+from evorl.compiled import CompiledRounds
+from evorl.genome import HYPERPARAMETERS, Genome
 from evorl.group import AgentState, Group, newborn
 from evorl.grouping import Kind, kinds_of
 from evorl.memory import keep_freed_memory
@@ -23,6 +23,9 @@ from evorl.networks.layout import Layout, Problem
 from evorl.optimizer import coefficients
 from evorl.replay.plans import GroupPlan, split_groups
 from evorl.replay.transitions import Samples
+from evorl.rounds import Outcome, eager_round, updates_of
+
+PLANS_KEPT = 64  # agents' learn steps make a few patterns that repeat
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -59,7 +62,7 @@ class Population:
         self.dtype, self.device = dtype, torch.device(device)
         self.reduce = reduce  # averages gradients over the ranks that train the same agents
         self.half = half  # the type of matrix products; weights and losses keep theirs
-        self.compiled = CompiledUpdates(algorithm) if compiled else None
+        self.compiled = CompiledRounds(algorithm) if compiled else None
         born = [fresh_parameters(problem, genome, seed) for genome in genomes]
         self.rebuild(genomes, [newborn(parameters) for parameters in born], kinds)
 
@@ -96,6 +99,12 @@ class Population:
             self.groups.append(group)
             self.members.append(np.array(numbers, dtype=np.int64))
         self.alive = np.ones(len(self.genomes), dtype=bool)
+        order = np.argsort(np.concatenate(self.members))  # stages ask for them every round
+        together = {name: [group.hp[name] for group in self.groups] for name in HYPERPARAMETERS}
+        self._hyperparameters = {n: np.concatenate(v)[order] for n, v in together.items()}
+        for values in self._hyperparameters.values():
+            values.flags.writeable = False
+        self._plans: dict[bytes, list[GroupPlan]] = {}  # by what each agent is to do
         self._in_order = np.array_equal(self.members[0], np.arange(len(self.genomes)))
 
     @property
@@ -104,11 +113,8 @@ class Population:
         return len(self.genomes)
 
     def hyperparameter(self, name: str) -> Floats:
-        """One hyperparameter of every agent, [P]."""
-        values = np.empty(self.size)
-        for numbers, group in zip(self.members, self.groups, strict=True):
-            values[numbers] = group.hp[name]
-        return values
+        """One hyperparameter of every agent, [P]; read only."""
+        return self._hyperparameters[name]
 
     def state(self, agent: int) -> AgentState:
         """One agent's weights and optimizer, without padding."""
@@ -118,7 +124,7 @@ class Population:
                 return group.state(int(found[0]))
         raise IndexError(f"agent {agent} of {self.size}")
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def act(
         self, obs: npt.NDArray[np.generic], explore: npt.NDArray[np.bool_], random: Ints
     ) -> Ints:
@@ -138,10 +144,15 @@ class Population:
     def plans(self, updates: Ints) -> list[GroupPlan]:
         """What a round asks of the replay, when agent i is to make updates[i] updates."""
         updates = np.where(self.alive, updates, 0)
-        found = []
-        for kind, numbers, group in zip(self.kinds, self.members, self.groups, strict=True):
-            sizes = group.hp["batch_size"].astype(np.int64)
-            found.append(GroupPlan(numbers, updates[numbers], sizes, kind.batch))
+        key = updates.tobytes()
+        if (found := self._plans.get(key)) is None:
+            found = []
+            for kind, numbers, group in zip(self.kinds, self.members, self.groups, strict=True):
+                sizes = group.hp["batch_size"].astype(np.int64)
+                found.append(GroupPlan(numbers, updates[numbers], sizes, kind.batch))
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.clear()
+            self._plans[key] = found
         return found
 
     @torch.no_grad()
@@ -157,11 +168,12 @@ class Population:
                 td_errors.append(torch.zeros(plan.shape, dtype=self.dtype, device=self.device))
                 continue
             with self._precision():
-                errors = found[i] if found else self._learn_group(group, own, plan.updates)
-            sums = self.algorithm.loss(errors, own.weight).sum(0).cpu().numpy()
-            np.divide(sums, plan.updates, out=sums, where=plan.updates > 0)
-            loss[plan.agents] = np.where(plan.updates > 0, sums, np.nan)
-            self.alive[plan.agents] &= np.isfinite(sums) | (plan.updates == 0)
+                outcome = found[i] if found else self._learn_group(group, own, plan.updates)
+            errors, sums = outcome[0], outcome[1].cpu().numpy()
+            learned = plan.updates > 0
+            loss[plan.agents] = np.divide(sums, plan.updates, out=sums, where=learned)
+            self.alive[plan.agents] &= np.isfinite(sums) | ~learned
+            loss[plan.agents[~learned]] = np.nan
             td_errors.append(errors)
         return Learned(loss, td_errors)
 
@@ -170,11 +182,11 @@ class Population:
             return nullcontext()
         return torch.autocast(self.device.type, self.half)
 
-    def _learn_as_one(self, parts: Sequence[Samples], plans: Sequence[GroupPlan]) -> list[Tensor]:
+    def _learn_as_one(self, parts: Sequence[Samples], plans: Sequence[GroupPlan]) -> list[Outcome]:
         """All groups update by update: their gradients are averaged over ranks in one go."""
         assert self.reduce is not None
         rounds = [
-            list(self._updates(group, own, plan.updates))
+            list(updates_of(own, group.gamma, self._numbers(group, plan.updates)))
             for group, own, plan in zip(self.groups, parts, plans, strict=True)
         ]
         errors: list[list[Tensor]] = [[] for _ in self.groups]
@@ -190,31 +202,25 @@ class Population:
                 self.groups[i].apply_gradient(rounds[i][u][1])
         for group, plan in zip(self.groups, plans, strict=True):
             group.steps += plan.updates
-        return [torch.stack(own) if own else torch.empty(0) for own in errors]
+        outcomes = []
+        for own, samples in zip(errors, parts, strict=True):
+            found = torch.stack(own) if own else torch.zeros_like(samples.weight)
+            outcomes.append((found, self.algorithm.loss(found, samples.weight).sum(0)))
+        return outcomes
 
-    def _updates(
-        self, group: Group, samples: Samples, updates: Ints
-    ) -> Iterator[tuple[Batch, Tensor]]:
-        """Batch and coefficients [P, 6, 1] of every update of a round."""
+    def _numbers(self, group: Group, updates: Ints) -> Tensor:
+        """The coefficients [U, P, 6, 1] of a round."""
         rows = coefficients(group.steps, updates, group.hp, self.periodic_target)
-        numbers = torch.from_numpy(rows).to(self.device, self.dtype)
-        gamma = torch.from_numpy(group.hp["gamma"]).to(self.device, self.dtype)
-        fields: Iterable[Tensor] = fold(samples, gamma)
-        if self.compiled is not None:
-            # as parts of a replay's rows, their strides and offsets would be inputs of the program
-            fields = (field.contiguous() for field in fields)
-        batches = map(Batch, *(field.unbind(0) for field in fields))
-        return zip(batches, numbers.unbind(0), strict=True)
+        return torch.from_numpy(rows).to(self.device, self.dtype)
 
-    def _learn_group(self, group: Group, samples: Samples, updates: Ints) -> Tensor:
-        errors = []
-        for batch, own in self._updates(group, samples, updates):
-            if self.compiled is not None:
-                errors.append(self.compiled.update(group, batch, own))
-            else:
-                errors.append(group.update(self.algorithm, batch, own))
+    def _learn_group(self, group: Group, samples: Samples, updates: Ints) -> Outcome:
+        numbers = self._numbers(group, updates)
+        if self.compiled is not None:
+            outcome = self.compiled.learn(group, samples, numbers)
+        else:
+            outcome = eager_round(group, self.algorithm, samples, numbers)
         group.steps += updates
-        return torch.stack(errors)
+        return outcome
 
     def mark_dead(self) -> Ints:
         """Mark agents whose weights or moments are not finite; the numbers of all that are dead.
@@ -240,18 +246,3 @@ class Population:
                 wrong = group.mismatch(row, self.genomes[agent], own)
                 if wrong is not None:
                     raise RuntimeError(f"agent {self.genomes[agent].id}: its {wrong}")
-
-
-def fold(samples: Samples, gamma: Tensor) -> Batch:
-    """Fold each agent's own discount gamma [P] into samples [U, P, B, ...]: n steps become one."""
-    bootstrap = samples.bootstrap.to(gamma.dtype)
-    factor = gamma.view(1, -1, 1)
-    if samples.rewards.shape[-1] == 1:
-        reward, discount = samples.rewards.squeeze(-1), factor * bootstrap
-    else:
-        powers = factor.unsqueeze(-1) ** torch.arange(
-            samples.rewards.shape[-1], device=gamma.device
-        )
-        reward = (samples.rewards * powers).sum(-1)
-        discount = factor**bootstrap * (bootstrap > 0)
-    return Batch(samples.obs, samples.action, reward, samples.next_obs, discount, samples.weight)

@@ -8,12 +8,15 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from reference import random_samples
+from reference import genome, random_samples
 from test_population import MIXED, NINE, PARTS, PROBLEM, assert_padding_zero, trained
 
 from evorl.algorithms.dqn import DQN
-from evorl.compiled import WORTH_UPDATES, CompiledUpdates, has_compiler, wants_compiling
+from evorl.compiled import WORTH_UPDATES, CompiledRounds, has_compiler, wants_compiling
+from evorl.genome import Architecture
+from evorl.networks.layout import Problem
 from evorl.population import Population
+from evorl.replay.transitions import Samples
 
 torch.set_num_threads(1)
 
@@ -44,7 +47,24 @@ def test_compiled_equals_eager(dtype, tolerance):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="torch.compile failed")
         compiled = trained(genomes, 1, updates, dtype=dtype, compiled=True)
-    eager = Population(genomes, PROBLEM, DQN(), dtype=dtype)
+    assert_equal_to_eager(compiled, DQN(), updates, dtype, tolerance)
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_program_on_disk_is_not_taken_for_another():
+    """Programs that differ inside of their loop only: with double Q-learning and without."""
+    updates = np.full(2, 3)
+    for algorithm in (DQN(double=True), DQN(double=False)):
+        compiled = trained(NINE[:2], 1, updates, algorithm, dtype=torch.float32, compiled=True)
+        assert not compiled.compiled.failed
+        assert_equal_to_eager(compiled, algorithm, updates, torch.float32, 1e-5)
+
+
+def assert_equal_to_eager(compiled, algorithm, updates, dtype, tolerance):
+    """After one round of the data that `trained` gives."""
+    genomes = compiled.genomes
+    eager = Population(genomes, PROBLEM, algorithm, dtype=dtype)
     plans = compiled.plans(updates)  # its batches are wider: the data lie elsewhere
     eager.learn(random_samples(plans, PROBLEM, np.random.default_rng(0), dtype=dtype), plans)
     for i in range(len(genomes)):
@@ -59,40 +79,92 @@ def test_compiled_equals_eager(dtype, tolerance):
 
 @pytest.mark.slow
 @needs_compiler
-def test_group_sizes_share_compiled_graphs():
-    """2, 3 and 5 agents, other genomes each time: two graphs at most."""
+def test_single_updates_equal_a_round_of_them():
+    """A round of one update is a program of its own; rewards of three steps are folded in both."""
+
+    def learned(rounds):
+        population = Population(NINE[:2], PROBLEM, DQN(), compiled=True)
+        plans = population.plans(np.full(2, 4))
+        random = np.random.default_rng(0)
+        samples = random_samples(plans, PROBLEM, random, dtype=torch.float32, steps=3)
+        (shape,) = (plan.shape for plan in plans)
+        apart = [field.view(*shape, *field.shape[1:]) for field in samples]
+        losses = []
+        for part in np.split(np.arange(4), rounds):
+            batch = Samples(*(field[part].flatten(0, 2) for field in apart))
+            losses.append(population.learn(batch, population.plans(np.full(2, len(part)))).loss)
+        assert not population.compiled.failed
+        return population, np.mean(losses, 0)
+
+    (one, loss), (other, expected) = learned(1), learned(4)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    for i in range(2):
+        for part in PARTS:
+            for name, value in getattr(one.state(i), part).items():
+                torch.testing.assert_close(
+                    value, getattr(other.state(i), part)[name], rtol=0, atol=1e-5
+                )
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_agents_that_see_images_are_compiled_too():
+    problem = Problem(0, 3, image=(1, 6, 5), scale=1 / 255)
+    architecture = Architecture((8,), channels=(2,), kernels=(3,), strides=(1,))
+    genomes = [genome(i, architecture, batch_size=4) for i in range(2)]
+    compiled, eager = (Population(genomes, problem, DQN(), compiled=c) for c in (True, False))
+    plans = compiled.plans(np.full(2, 3))
+    samples = random_samples(plans, Problem(30, 3), np.random.default_rng(0), dtype=torch.float32)
+    obs, later = (
+        (40 * field.abs()).clamp(max=255).to(torch.uint8).view(-1, 1, 6, 5)
+        for field in (samples.obs, samples.next_obs)
+    )
+    for population in (compiled, eager):
+        population.learn(samples._replace(obs=obs, next_obs=later), plans)
+    assert not compiled.compiled.failed
+    for i in range(2):
+        for name, value in compiled.state(i).online.items():
+            expected = eager.state(i).online[name]
+            torch.testing.assert_close(value, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_group_sizes_and_rounds_share_compiled_graphs():
+    """2, 3 and 5 agents, other genomes each time, 3, 2 and 4 updates: two graphs at most."""
     population = Population(NINE[:2], PROBLEM, DQN(), compiled=True)
     torch._dynamo.utils.counters.clear()
     random = np.random.default_rng(0)
-    for size in (2, 3, 5):
+    for size, updates in ((2, 3), (3, 2), (5, 4)):
         genomes = NINE[:size]
         fresh = Population(genomes, PROBLEM, DQN())
         population.rebuild(genomes, [fresh.state(i) for i in range(size)])
-        plans = population.plans(np.full(size, 3))
+        plans = population.plans(np.full(size, updates))
         population.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
         assert population.alive.all()
     assert not population.compiled.failed
-    assert sorted(size for _, size, _ in population.compiled._programs) == [2, 3, 5]
+    assert sorted(obs[0][1] for _, obs, *_ in population.compiled._programs) == [2, 3, 5]
     assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
 
 
 @pytest.mark.slow
 @needs_compiler
 def test_a_program_called_directly_gives_the_same_bits(monkeypatch):
-    """Rounds of 3, 1 and 3 updates, with the guards of torch.compile at every call and without."""
+    """Rounds of 3, 2 and 3 updates, with the guards of torch.compile at every call and without."""
+    genomes = NARROW[-3:]  # a group of two, and one of one
 
     def states():
-        population = Population(NARROW, PROBLEM, DQN(), compiled=True)
+        population = Population(genomes, PROBLEM, DQN(), compiled=True)
         random = np.random.default_rng(0)
-        for most in (3, 1, 3):
-            plans = population.plans(np.arange(len(NARROW)) % most + 1)
+        for most in (3, 2, 3):
+            plans = population.plans(most - np.arange(len(genomes)) % 2)
             population.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
         assert not population.compiled.failed
-        return population, [population.state(i) for i in range(len(NARROW))]
+        return population, [population.state(i) for i in range(len(genomes))]
 
     direct, found = states()
-    assert len(direct.compiled._programs) == len(direct.groups)
-    monkeypatch.setattr(CompiledUpdates, "_found", lambda *_: None)
+    assert len({kind for kind, *_ in direct.compiled._programs}) == len(direct.groups)
+    monkeypatch.setattr(CompiledRounds, "_found", lambda *_: None)
     guarded, expected = states()
     assert not guarded.compiled._programs
     for ours, theirs in zip(found, expected, strict=True):

@@ -22,6 +22,7 @@ ROWS = [
     ("algorithms",),
     ("optimizer",),
     ("group",),
+    ("rounds",),
     ("compiled",),
     ("population",),
     ("evolution",),

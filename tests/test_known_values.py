@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-import evorl.population
+import evorl.rounds
 from evorl.agent_file import load_agent
 from evorl.algorithms.dqn import DQN
 from evorl.config import BudgetConfig, ReplayConfig, parse_config
@@ -379,13 +379,13 @@ def test_a_fault_would_be_seen(fault):
 
 @pytest.mark.parametrize("fault", ["one gamma for all", "gamma once for n steps"])
 def test_a_wrong_discount_would_be_seen(fault, monkeypatch):
-    fold = evorl.population.fold
+    fold = evorl.rounds.fold
 
     def broken(samples, gamma):
         if fault == "one gamma for all":
             return fold(samples, gamma.mean().expand_as(gamma))
         return fold(samples._replace(bootstrap=samples.bootstrap.clamp(max=1)), gamma)
 
-    monkeypatch.setattr(evorl.population, "fold", broken)
+    monkeypatch.setattr(evorl.rounds, "fold", broken)
     setup = Setup("KnownCycle-v0", gammas=(0.5, 0.9), n_step=3)
     assert max(errors(setup, learned(setup))) > 3 * TOLERANCE

@@ -1,5 +1,6 @@
 """The population against agents trained alone, and what must not depend on the neighbours."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,8 +21,9 @@ from evorl.algorithms.dqn import DQN
 from evorl.genome import Architecture
 from evorl.grouping import Kind, kinds_of
 from evorl.networks.layout import Problem, signature
-from evorl.population import Population, fold
+from evorl.population import Population
 from evorl.replay.transitions import Samples
+from evorl.rounds import fold
 
 torch.set_num_threads(1)
 
@@ -69,10 +71,21 @@ def opened_gates(population):
     return population
 
 
-def trained(genomes, rounds=3, updates=None, seed=0, nan=(), garbage=1.0, each=None, **options):
+def trained(
+    genomes,
+    rounds=3,
+    updates=None,
+    algorithm=None,
+    *,
+    seed=0,
+    nan=(),
+    garbage=1.0,
+    each=None,
+    **options,
+):
     """A population after some rounds on random data; rows in `nan` are spoiled first."""
     dtype = options.get("dtype", torch.float32)
-    population = Population(genomes, PROBLEM, DQN(), **options)
+    population = Population(genomes, PROBLEM, algorithm or DQN(), **options)
     for group, numbers in zip(population.groups, population.members, strict=True):
         group.theta[np.isin(numbers, nan)] = torch.nan
     random = np.random.default_rng(seed)
@@ -356,7 +369,8 @@ def test_same_bits_among_any_number_of_neighbours(count, layer_norm):
 
 
 def plan_of_one(plan, i):
-    return plan._replace(
+    return replace(
+        plan,
         agents=plan.agents[i : i + 1],
         updates=plan.updates[i : i + 1],
         batch_sizes=plan.batch_sizes[i : i + 1],

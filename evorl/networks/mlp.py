@@ -63,7 +63,7 @@ class StackedMLP:
         saved: list[LayerSaved] = []
         for k, layer in enumerate(weights.hidden):
             own = x if layer.rows == agents else x[: layer.rows]
-            before = torch.baddbmm(layer.bias, own, layer.weight)
+            before = _affine(layer.bias, own, layer.weight)
             norm = None
             if layer.scale is not None and layer.shift is not None:
                 norm = _normalise(before, layer.mask)
@@ -73,7 +73,7 @@ class StackedMLP:
             if self.blended[k]:
                 after = torch.addcmul(layer.mask.keep * own, _strength(layer), after)
             x = after if layer.rows == agents else torch.cat((after, x[layer.rows :]))
-        out = torch.baddbmm(weights.head_bias, weights.head_weight, x.mT)
+        out = _affine(weights.head_bias, weights.head_weight, x.mT)
         if self.dueling:
             out = out[:, :1] + out[:, 1:] - out[:, 1:].mean(1, keepdim=True)
         return out, MLPSaved(saved, x)
@@ -118,6 +118,13 @@ class StackedMLP:
                 if layer.rows < len(whole):
                     delta = torch.cat((delta, whole[layer.rows :]))
         return found, delta
+
+
+def _affine(bias: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """The product and a bias: one call, or compiled a sum that is made with what follows."""
+    if torch.compiler.is_compiling():
+        return torch.bmm(left, right) + bias
+    return torch.baddbmm(bias, left, right)
 
 
 def _strength(layer: HiddenLayer) -> Tensor:

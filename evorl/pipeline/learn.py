@@ -15,7 +15,7 @@ from evorl.pipeline.budget import spent
 from evorl.pipeline.context import Context
 from evorl.population import Population
 from evorl.replay import ReplayBuffer, Sampler, linear_beta
-from evorl.replay.dataset import ReplayDataset, replay_loader
+from evorl.replay.dataset import ReplayLoader
 
 MOST_BYTES = 256 * 2**20  # of one gather: images are gathered in several parts
 
@@ -36,8 +36,7 @@ class Learn:
         self._all_ready, self._least = False, 1  # items of a replay that can be learned from
         self.population, self.buffer, self.sampler = population, buffer, sampler
         self.learning_starts, self.updates = learning_starts, updates
-        self.dataset = ReplayDataset(sampler)
-        self.loader = replay_loader(self.dataset, population.device)
+        self.loader = ReplayLoader(sampler, population.device)
 
     def __call__(self, context: Context) -> None:
         """Sample and update until no agent owes an update."""
@@ -81,9 +80,8 @@ class Learn:
     def _round(self, context: Context, updates: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         plans = self.population.plans(updates)
         alive = self.population.alive.copy()
-        self.dataset.request(plans)
         with context.timer("sample"):
-            (samples,) = self.loader  # to its end: Accelerate counts open loaders
+            samples = self.loader.draw(plans)
         with context.timer("update"):
             learned = self.population.learn(samples, plans)
         dead = self.copies.total((~self.population.alive).astype(np.int64))

@@ -69,7 +69,7 @@ class ReplayBuffer:
     @property
     def item_bytes(self) -> int:
         """The size of one stored item."""
-        return self._rows[0].nbytes
+        return self._layout.words * WORD
 
     def add(self, transitions: Transitions, replay_index: IntArray | None = None) -> IntArray:
         """Stores `transitions` in order, item k in replay `replay_index[k]`; gives the slots.

@@ -1,9 +1,4 @@
-"""The replay as a DataLoader that Accelerate prepared: a round's batches on the device.
-
-dataset.request(plans)
-for samples in loader:  # exactly one
-    ...
-"""
+"""The replay as a DataLoader that Accelerate prepared: a round's batches on the device."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,11 +12,11 @@ from evorl.replay.sampling import Sampler
 from evorl.replay.transitions import Samples
 
 
-class ReplayDataset(IterableDataset[Samples]):
-    """One item an iteration: the samples of the round requested last.
+class ReplayDataset(IterableDataset[Samples | None]):
+    """The samples of the round requested last and None, in turn, without an end.
 
-    Accelerate's loader reads one item ahead to see the end coming. With one item an iteration that
-    read finds the end, so nothing is ever drawn before the latest transitions are in.
+    Accelerate's loader reads one item ahead. What it reads ahead of a round is a None, so nothing
+    is ever drawn before the latest transitions are in.
     """
 
     def __init__(self, sampler: Sampler) -> None:
@@ -29,30 +24,60 @@ class ReplayDataset(IterableDataset[Samples]):
         self._plans: Sequence[GroupPlan] | None = None
 
     def request(self, plans: Sequence[GroupPlan]) -> None:
-        """States what the next iteration is to give."""
+        """States what the next samples are to be."""
         self._plans = plans
 
-    def __iter__(self) -> Iterator[Samples]:
-        plans, self._plans = self._plans, None
-        if plans is None:
-            raise RuntimeError("nothing requested: call request(plans) before each iteration")
-        yield self._sampler.sample(plans)
+    def __iter__(self) -> Iterator[Samples | None]:
+        while True:
+            plans, self._plans = self._plans, None
+            if plans is None:
+                raise RuntimeError("nothing requested: call request(plans) before each round")
+            yield self._sampler.sample(plans)
+            yield None
 
 
-def replay_loader(dataset: ReplayDataset, device: torch.device | str) -> DataLoader[Samples]:
-    """The loader of this process's own replay; where there is an Accelerator, make that first.
+class ReplayLoader:
+    """Draws from this process's own replay; where there is an Accelerator, make that first.
+
+    Its DataLoader stays open: to begin anew each round would take longer than to sample. So the
+    last round's samples are kept until the next draw, and to Accelerate a loader is being read.
+    """
+
+    def __init__(self, sampler: Sampler, device: torch.device | str) -> None:
+        self.dataset = ReplayDataset(sampler)
+        self.loader = prepared_loader(self.dataset, device)
+        self._items: Iterator[Samples | None] | None = None
+
+    def draw(self, plans: Sequence[GroupPlan]) -> Samples:
+        """The batches of one round, for `split_groups`."""
+        self.dataset.request(plans)
+        items, self._items = self._items, None  # a loader that raised is at its end
+        if items is None:
+            items = iter(self.loader)
+        else:
+            next(items)  # the None after the last round's
+        samples = next(items)
+        assert samples is not None
+        self._items = items
+        return samples
+
+
+def prepared_loader(
+    dataset: ReplayDataset, device: torch.device | str
+) -> DataLoader[Samples | None]:
+    """A loader of all that the dataset gives, on this rank only.
 
     `accelerator.prepare` would make a dispatcher that feeds rank 0's replay to every rank;
     preparing for one process keeps each rank on its own.
     """
-    loader: DataLoader[Samples] = DataLoader(
+    loader: DataLoader[Samples | None] = DataLoader(
         dataset,
         batch_size=None,
         collate_fn=_as_it_is,
-        # DataLoader draws a seed at every iteration: from here, not from the global generator.
+        # DataLoader draws a seed when it begins: from here, not from the global generator.
         generator=torch.Generator(),
     )
-    prepared: DataLoader[Samples] = prepare_data_loader(
+    prepared: DataLoader[Samples | None] = prepare_data_loader(
         loader,
         device=torch.device(device),
         num_processes=1,

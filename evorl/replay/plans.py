@@ -5,6 +5,8 @@ groups, A all agents, D draws (the K without padding).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,8 @@ from torch import Tensor
 from evorl.replay.transitions import IntArray, Samples
 
 
-class GroupPlan(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class GroupPlan:
     """One group's round: the agents of its matrix, how often each updates, on how many items."""
 
     agents: IntArray  # [P] which agents, of all
@@ -22,10 +25,16 @@ class GroupPlan(NamedTuple):
     batch_sizes: IntArray  # [P]
     width: int  # B, at least the largest batch size
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int, int]:
         """(U, P, B): the batch as the group's updates see it."""
         return int(max(self.updates, default=0)), len(self.agents), self.width
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal plans: layouts are looked up by it every round."""
+        arrays = (self.agents, self.updates, self.batch_sizes)
+        return (*(array.astype(np.int64).tobytes() for array in arrays), self.width)
 
 
 class Layout(NamedTuple):
@@ -114,23 +123,10 @@ def check_plans(plans: Sequence[GroupPlan], num_agents: int) -> None:
         raise ValueError(f"agents {everyone}: each can be in one group only, once")
 
 
-def plans_key(plans: Sequence[GroupPlan]) -> tuple[object, ...]:
-    """Equal for equal plans, and cheap: layouts are looked up by it every round."""
-    return tuple(
-        (
-            plan.agents.astype(np.int64).tobytes(),
-            plan.updates.astype(np.int64).tobytes(),
-            plan.batch_sizes.astype(np.int64).tobytes(),
-            plan.width,
-        )
-        for plan in plans
-    )
-
-
 def split_groups(samples: Samples, plans: Sequence[GroupPlan]) -> list[Samples]:
     """Each group's part of a round, every field viewed as [U, P, B, ...]."""
     if len(plans) == 1:
-        (shape,) = (plan.shape for plan in plans)
+        shape = plans[0].shape
         return [Samples(*(field.view(*shape, *field.shape[1:]) for field in samples))]
     parts = []
     place = 0

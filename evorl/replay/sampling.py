@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from evorl.replay.buffer import ReplayBuffer
-from evorl.replay.plans import GroupPlan, Layout, make_layout, plans_key
+from evorl.replay.plans import GroupPlan, Layout, make_layout
 from evorl.replay.priority import Priorities
 from evorl.replay.transitions import BoolArray, FloatArray, IntArray, Samples
 
@@ -165,7 +165,7 @@ class UniformSampler:
         return self._buffer.sizes[self._replay_of]
 
     def _layout(self, plans: Sequence[GroupPlan]) -> Layout:
-        key = plans_key(plans)
+        key = tuple(plan.key for plan in plans)
         layout = self._layouts.get(key)
         if layout is None:
             layout = make_layout(

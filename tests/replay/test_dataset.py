@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from evorl.replay import GroupPlan, PrioritisedSampler, ReplayBuffer, Samples, UniformSampler
-from evorl.replay.dataset import ReplayDataset, replay_loader
+from evorl.replay.dataset import ReplayLoader
 
 from .reference import transitions
 
@@ -20,59 +20,67 @@ def make(kind=UniformSampler):
     buffer = ReplayBuffer(500, (2,), torch.float32, 1)
     sampler = kind(buffer, [np.random.default_rng(agent) for agent in range(3)])
     sampler.inserted(buffer.add(transitions(10)))
-    dataset = ReplayDataset(sampler)
-    return buffer, sampler, dataset, replay_loader(dataset, "cpu")
+    return buffer, sampler, ReplayLoader(sampler, "cpu")
 
 
 @pytest.mark.parametrize("kind", [UniformSampler, PrioritisedSampler])
-def test_the_loader_gives_what_the_sampler_gives_once_a_round(kind):
-    *_, dataset, loader = make(kind)
-    _, direct, *_ = make(kind)
-    assert isinstance(loader, DataLoader)
+def test_the_loader_gives_what_the_sampler_gives(kind):
+    *_, loader = make(kind)
+    _, direct, _ = make(kind)
+    assert isinstance(loader.loader, DataLoader)
     for _ in range(3):
-        dataset.request(PLANS)
-        rounds = list(loader)
-        assert len(rounds) == 1
-        assert isinstance(rounds[0], Samples)
-        expected = direct.sample(PLANS)
-        for got, wanted in zip(rounds[0], expected, strict=True):
+        samples = loader.draw(PLANS)
+        assert isinstance(samples, Samples)
+        for got, wanted in zip(samples, direct.sample(PLANS), strict=True):
             assert torch.equal(got, wanted)
 
 
 def test_every_round_sees_the_latest_insertions():
-    buffer, _, dataset, loader = make()
-    dataset.request(PLANS)
-    [before] = list(loader)
-    assert before.action.max() < 10
+    buffer, _, loader = make()
+    assert loader.draw(PLANS).action.max() < 10
     for newest in range(10, 500, 200):  # each time more new items than old ones
         buffer.add(transitions(200, start=newest))
-        dataset.request(PLANS)
-        for samples in loader:
-            assert samples.action.max() >= newest
+        assert loader.draw(PLANS).action.max() >= newest
+
+
+def test_nothing_is_drawn_ahead():
+    _, sampler, loader = make()
+    calls, sample = [], sampler.sample
+    sampler.sample = lambda plans: calls.append(plans) or sample(plans)
+    for rounds in range(1, 4):
+        loader.draw(PLANS)
+        assert len(calls) == rounds
+
+
+def test_a_draw_that_failed_is_not_the_last():
+    buffer = ReplayBuffer(500, (2,), torch.float32, 1)
+    loader = ReplayLoader(UniformSampler(buffer, [np.random.default_rng(0)] * 3), "cpu")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="empty replay"):
+            loader.draw(PLANS)
+    buffer.add(transitions(10))
+    assert loader.draw(PLANS).action.max() < 10
 
 
 def test_global_generators_are_untouched():
-    *_, dataset, loader = make()
+    *_, loader = make()
     torch_state = torch.get_rng_state()
     numpy_state, python_state = np.random.get_state(legacy=False), random.getstate()
     for _ in range(3):
-        dataset.request(PLANS)
-        list(loader)
+        loader.draw(PLANS)
     assert torch.equal(torch.get_rng_state(), torch_state)
     np.testing.assert_equal(np.random.get_state(legacy=False), numpy_state)
     assert random.getstate() == python_state
 
 
 def test_iterating_without_a_request_is_refused():
-    *_, dataset, loader = make()
-    dataset.request(PLANS)
-    list(loader)
+    *_, loader = make()
     with pytest.raises(RuntimeError, match="request"):
-        list(loader)
+        next(iter(loader.loader))
 
 
 def test_samples_move_to_another_device():
-    _, sampler, *_ = make()
+    _, sampler, _ = make()
     samples = sampler.sample(PLANS)
     assert samples.to("cpu") is samples
     assert {field.device.type for field in samples.to("meta")} == {"meta"}
