@@ -1,13 +1,14 @@
 """What a second rank brings, and what ranks cost: ratios measured in one launch, in turns.
 
-    python benchmarks/scaling.py      # about six minutes; launches two ranks
+    python benchmarks/scaling.py      # about seven minutes; launches two ranks
 
 LunarLander-v3. Along population: eight agents on two ranks against all eight on one of them while
 the other waits. How much two processes can gain at all depends on the machine and on what else it
 is doing, so a plain PyTorch loop that shares nothing takes turns with them, in one process and in
-two: the bar is on the gain as a share of the plain loop's, of two. Along data: an update of two
-ranks together against one without the other. And the end of a generation (gather, evolve,
-checkpoint, reload) at population 16, against the whole of it.
+two: the bar is on the gain as a share of the plain loop's, of two. Ranks meet at the end of a
+generation, so the slower one of each generation counts. Along data: an update of two ranks together
+against one without the other. And the end of a generation (gather, evolve, checkpoint, reload) at
+population 16, against the whole of it.
 """
 
 import json
@@ -38,6 +39,7 @@ from evorl.rank import Rank, make_rank
 from evorl.run_directory import RunDirectory
 
 SPEEDUP, END = 1.8, 0.02  # the bars
+SLICES = 20  # of a generation: who is measured takes turns, as the machine's speed changes
 CONFIG = Path(__file__).parents[1] / "configs" / "accelerate" / "cpu.yaml"
 
 
@@ -84,6 +86,7 @@ class Loop:
         """The end of a generation; its seconds without the evaluation."""
         context, rank = self.context, self.rank
         rank.evaluate(context)
+        self.world.agree(False)  # the other rank may play longer: that is no cost of gathering
         start = time.perf_counter()
         rank.gather(context)
         seconds = time.perf_counter() - start
@@ -132,38 +135,54 @@ class Plain:
 
 
 def timed(world: World, work: Callable[[], object]) -> float:
-    """Seconds until the last rank is done."""
-    world.meet("before")
+    """The seconds of this rank's work; all begin together."""
+    world.agree(False)
     start = time.perf_counter()
     work()
-    world.agree(False)
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    world.meet("done")  # who is done waits without using a core
+    return seconds
 
 
 def main_only(world: World, work: Callable[[], object]) -> Callable[[], object]:
-    """Work for the main rank; the others wait without using a core."""
-    return lambda: (work() if world.main else None, world.meet("alone"))
+    """Work for the main rank; the others wait."""
+    return work if world.main else lambda: None
 
 
-def measure(turns: int, rounds: int, world: World, stack: ExitStack) -> dict[str, Any]:
-    """Everything, on every rank; the main rank's figures count."""
+def in_slices(
+    world: World, works: dict[str, Callable[[], object]], generations: int
+) -> list[dict[str, float]]:
+    """This rank's seconds for each work, by generation: a slice of each in turn."""
+    totals = []
+    for _ in range(generations):
+        total = dict.fromkeys(works, 0.0)
+        for _ in range(SLICES):
+            for name, work in works.items():
+                total[name] += timed(world, work)
+        totals.append(total)
+    return totals
+
+
+def measure(generations: int, world: World, stack: ExitStack) -> dict[str, Any]:
+    """Everything, on every rank: each finds its own seconds."""
     alone = World(world.accelerator, Mesh(1, 1), 600.0)
     pair = World(world.accelerator, Mesh(1, 2), 600.0)
     folder = stack.enter_context(TemporaryDirectory())
 
     split, plain = Loop(world, configured(8), stack, folder), Plain()
     whole = Loop(alone, configured(8), stack, folder) if world.main else None
+    rounds = split.config.evaluation.every // SLICES
     one: Callable[[], object] = (lambda: whole.rounds(rounds)) if whole else (lambda: None)
     works: dict[str, Callable[[], object]] = {
         "one": main_only(world, one),
         "two": lambda: split.rounds(rounds),
-        "plain one": main_only(world, lambda: plain.rounds(10 * rounds)),
-        "plain two": lambda: plain.rounds(10 * rounds),
+        "plain one": main_only(world, lambda: plain.rounds(5 * rounds)),
+        "plain two": lambda: plain.rounds(5 * rounds),
     }
     for work in works.values():  # to warm up
-        for _ in range(2):
+        for _ in range(5):
             timed(world, work)
-    seconds = [{name: timed(world, work) for name, work in works.items()} for _ in range(turns)]
+    seconds = in_slices(world, works, generations)
 
     both = Loop(pair, configured(8, "compile=false"), stack, folder)  # data is never compiled
     alike = Loop(alone, configured(8, "compile=false"), stack, folder) if world.main else None
@@ -172,7 +191,7 @@ def measure(turns: int, rounds: int, world: World, stack: ExitStack) -> dict[str
     timed(world, main_only(world, alone_too))
     loops = [loop.context for loop in (both, alike) if loop]
     before = [(c.timer.seconds["update"], c.updates) for c in loops]
-    for _ in range(max(1, turns // 2)):
+    for _ in range(SLICES):
         timed(world, lambda: both.rounds(rounds))
         timed(world, main_only(world, alone_too))
     each = [  # milliseconds of an update of all eight agents
@@ -189,18 +208,20 @@ def measure(turns: int, rounds: int, world: World, stack: ExitStack) -> dict[str
     return {"seconds": seconds, "update": each, "shares": shares}
 
 
-def report(found: dict[str, Any]) -> bool:
-    """Print the figures; whether all bars are met."""
-    gains = [turn["one"] / turn["two"] for turn in found["seconds"]]
-    plain = [2 * turn["plain one"] / turn["plain two"] for turn in found["seconds"]]
+def report(ranks: list[dict[str, Any]]) -> bool:
+    """Print the figures; whether all bars are met. The slower rank of a generation counts."""
+    found, generations = ranks[0], zip(*(rank["seconds"] for rank in ranks), strict=True)
+    seconds = [{name: max(own[name] for own in both) for name in both[0]} for both in generations]
+    gains = [each["one"] / each["two"] for each in seconds]
+    plain = [2 * each["plain one"] / each["plain two"] for each in seconds]
     gain, possible = statistics.median(gains), statistics.median(plain)
     fair = statistics.median(2 * g / p for g, p in zip(gains, plain, strict=True))
     end = statistics.median(found["shares"])
     print(f"population: two ranks make {gain:.2f}× the steps of one per second")
     print(f"  two plain loops that share nothing make {possible:.2f}× those of one")
     print(f"  so two ranks gain {fair:.2f}× where 2× is possible (at least {SPEEDUP}×)")
-    turns = [f"{g:.2f} of {p:.2f}" for g, p in zip(gains, plain, strict=True)]
-    print(f"  turn by turn: {', '.join(turns)}")
+    by_generation = [f"{g:.2f} of {p:.2f}" for g, p in zip(gains, plain, strict=True)]
+    print(f"  by generation: {', '.join(by_generation)}")
     print(
         f"data: an update of eight agents takes {found['update'][0]:.2f} ms on two ranks that"
         f" average gradients, {found['update'][1]:.2f} ms on one that does not"
@@ -213,27 +234,26 @@ def report(found: dict[str, Any]) -> bool:
 
 @click.command()
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
-@click.option("--turns", default=9, show_default=True)
-@click.option("--rounds", default=150, show_default=True, help="Steps of each environment a turn.")
+@click.option("--generations", default=5, show_default=True)
 @click.option("--rank", hidden=True, help="Where a rank writes what it measured.")
-def main(overrides: tuple[str, ...], turns: int, rounds: int, rank: str | None) -> None:
+def main(overrides: tuple[str, ...], generations: int, rank: str | None) -> None:
     """Measure, print, and exit with 1 if a bar is not met."""
     OVERRIDES.extend(overrides)
     if rank is None:
         with TemporaryDirectory() as folder:
-            results = Path(folder, "results.json")
+            results = Path(folder, "rank")
             launch = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", CONFIG]
-            options = [f"--turns={turns}", f"--rounds={rounds}", f"--rank={results}", *overrides]
+            options = [f"--generations={generations}", f"--rank={results}", *overrides]
             subprocess.run([sys.executable, *launch, __file__, *options], check=True)
-            raise SystemExit(not report(json.loads(results.read_text())))
+            found = [json.loads(Path(f"{results}{i}.json").read_text()) for i in range(2)]
+            raise SystemExit(not report(found))
     with ExitStack() as stack:
         world = World.start(agents=8)
         stack.callback(world.close)
         if world.size != 2:
             raise SystemExit(f"two ranks are wanted, got {world.size}: see {CONFIG}")
-        found = measure(turns, rounds, world, stack)
-        if world.main:
-            Path(rank).write_text(json.dumps(found))
+        found = measure(generations, world, stack)
+        Path(f"{rank}{world.rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
