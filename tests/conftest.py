@@ -1,11 +1,15 @@
 """Commands as a user runs them."""
 
+import signal
 import sys
 import warnings
 
 import pytest
 
 from evorl.cli import main
+
+# Whoever runs the tests in the background ignores Ctrl-C, and all commands would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

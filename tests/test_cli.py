@@ -289,8 +289,6 @@ def test_control_c_ends_with_one_line_and_no_children(tmp_path, whom):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # whoever runs the tests in the background ignores it, and children inherit that
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         metrics = tmp_path / "runs" / "cartpole" / "metrics.jsonl"
