@@ -154,10 +154,10 @@ def main(overrides: tuple[str, ...], generations: int, eager: bool) -> None:
 
 
 def _groups(loop: Any) -> str:
-    return "groups " + ", ".join(
-        f"{group.size} × {group.layout.signature.width} wide × {group.layout.depth} deep"
-        for group in loop.population.groups
-    )
+    widths = ["-".join(map(str, group.layout.signature.widths)) for group in loop.population.groups]
+    sizes = [group.size for group in loop.population.groups]
+    each = zip(sizes, widths, strict=True)
+    return "groups " + ", ".join(f"{size} × {width} wide" for size, width in each)
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def graphs(generations: int = 10) -> list[Figure]:
                 mutate(own, random)
         fresh = population_of([Architecture(tuple(own)) for own in hidden])
         population.rebuild(fresh.genomes, [fresh.state(i) for i in range(8)])
-        kinds |= {(group.layout.signature, group.layout.depth) for group in population.groups}
+        kinds |= {group.layout.signature for group in population.groups}
         round_of(population)()
     count = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     return [

@@ -26,7 +26,7 @@ LOOP = "torch.ops.higher_order.while_loop"
 PROGRAMS = 64  # of one kind: batch widths come and go; torch gives up after 8
 
 Compile = Literal["auto"] | bool
-Kind = tuple[Signature, int, tuple[bool, ...]]
+Kind = tuple[Signature, tuple[bool, ...]]
 Key = tuple[object, ...]
 
 
@@ -83,7 +83,7 @@ class CompiledRounds:
         """
         if self.failed:
             return eager_round(group, self.algorithm, samples, numbers)
-        kind = (group.layout.signature, group.layout.depth, group.network.mlp.blended)
+        kind = (group.layout.signature, group.network.mlp.blended)
         layouts = ((field.shape, field.stride(), field.dtype) for field in samples)
         key = (kind, *layouts)
         if program := self._programs.get(key):

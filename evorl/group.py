@@ -69,7 +69,7 @@ class Group:
             torch.stack([layout.pack(getattr(state, part)) for state in states]).to(device, dtype)
             for part in ("online", "target", "m", "v")
         )
-        self.live = live_parts(architectures, layout.signature.width, rows, dtype, device)
+        self.live = live_parts(architectures, layout.signature.widths, rows, dtype, device)
         marked = bool((self.v < 0).any())  # some weights came by a mutation
         self._limits = limits_of(self.v) if marked else None
         self.gradient, self._scratch = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
@@ -103,11 +103,11 @@ class Group:
 
     def mismatch(self, i: int, genome: Genome, state: AgentState | None) -> str | None:
         """In what row i is not what this genome (and state) says; None if it is."""
-        own, width = signature(genome.architecture), self.layout.signature.width
-        if self.genomes[i] != genome or self.layout.signature != own._replace(width=width):
+        own, widths = signature(genome.architecture), self.layout.signature.widths
+        if self.genomes[i] != genome or self.layout.signature != own._replace(widths=widths):
             return "group is another genome's"
-        if width < own.width:
-            return f"group is {width} wide, not {own.width}"
+        if any(had < wanted for had, wanted in zip(widths, own.widths, strict=False)):
+            return f"group is {widths} wide, not {own.widths}"
         for name, value in genome.hyperparameters.items():
             if self.hp[name][i] != value:
                 return f"{name} is {self.hp[name][i]}, not {value}"
@@ -124,7 +124,7 @@ class Group:
     def _other_layers(self, i: int, architecture: Architecture) -> str | None:
         layout, depth = self.layout, architecture.depth
         dtype, rows = self.theta.dtype, [1] * layout.depth
-        alone = live_parts([architecture], layout.signature.width, rows, dtype)
+        alone = live_parts([architecture], layout.signature.widths, rows, dtype)
         if depth > layout.depth or any(i >= len(mask.keep) for mask in self.live[:depth]):
             return f"group does not compute all of {depth} layers"
         for k, (mask, own) in enumerate(zip(self.live, alone, strict=True)):

@@ -1,8 +1,9 @@
 """Who shares a matrix with whom: few calls against little wasted arithmetic.
 
-The agents of one matrix are computed alike: as wide and, compiled, as deep as the largest of them,
-on batches as wide as the largest. So a large agent among small ones makes all of them dear, and an
-agent in a matrix of its own costs another call. Both are weighed here in multiply-adds.
+The agents of one matrix are computed alike: each layer as wide and, compiled, all as deep as the
+largest of them, on batches as wide as the largest. So a large agent among small ones makes all of
+them dear, and an agent in a matrix of its own costs another call. Both are weighed here in
+multiply-adds.
 
 The answer depends on the genomes alone, never on what was there before: a run that is resumed, or
 spread over other ranks, is computed alike to the last bit.
@@ -13,23 +14,23 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from heapq import heapify, heappop, heappush
-from itertools import combinations
+from itertools import combinations, zip_longest
 from typing import NamedTuple
 
 from evorl.genome import Genome
 from evorl.networks.layout import Layout, Problem, Signature, power_of_two, signature
 
-# What a further matrix costs per update and act, in multiply-adds of an update: about 0.2 and
-# 0.35 ms on one core. Compiled, a new program has to be made as well.
-CALL = {True: 1.5e6, False: 2.4e6}
+# What a further matrix costs per update, in multiply-adds of an update: about 0.09 ms compiled, of
+# which half is in the program and half a round's calls, and 0.35 ms eager, on one core.
+CALL = {True: 0.5e6, False: 2.4e6}
 
 
 class Kind(NamedTuple):
     """How the agents of one matrix are computed."""
 
     signature: Signature
-    depth: int  # layers of the deepest
     batch: int  # width of the batches
+    skips: bool = False  # does any agent pass a layer by, as it lacks it or has it gated?
 
 
 class Part(NamedTuple):
@@ -38,7 +39,7 @@ class Part(NamedTuple):
     kinds: list[Kind]  # their own, each once
     depths: dict[int, int]  # how many agents have so many layers
     as_one: Kind
-    work: dict[tuple[int, int], int]  # of all of them, by width and depth; as far as it was asked
+    work: dict[tuple[int, ...], int]  # of all of them, by widths; as far as it was asked
 
 
 def kinds_of(problem: Problem, genomes: Sequence[Genome], compiled: bool) -> list[Kind]:
@@ -46,8 +47,8 @@ def kinds_of(problem: Problem, genomes: Sequence[Genome], compiled: bool) -> lis
     own = [_own_kind(genome, compiled) for genome in genomes]
     counts, alike = Counter(own), dict[Signature, list[Part]]()
     for kind in sorted(counts):
-        part = Part([kind], {kind.depth: counts[kind]}, kind, {})
-        alike.setdefault(kind.signature._replace(width=0), []).append(part)
+        part = Part([kind], {len(kind.signature.widths): counts[kind]}, kind, {})
+        alike.setdefault(kind.signature._replace(widths=()), []).append(part)
     merge = Merge(problem, compiled)
     merged = [part for parts in alike.values() for part in merge(parts)]
     shared = {kind: part.as_one for part in merged for kind in part.kinds}
@@ -58,7 +59,7 @@ def _own_kind(genome: Genome, compiled: bool) -> Kind:
     batch = int(genome.hyperparameters["batch_size"])
     if compiled:  # mutated batch sizes mostly keep their program
         batch = power_of_two(batch)
-    return Kind(signature(genome.architecture), genome.architecture.depth, batch)
+    return _even(Kind(signature(genome.architecture), batch, any(genome.architecture.gated)))
 
 
 class Merge:
@@ -96,18 +97,19 @@ class Merge:
 
     def _cost(self, kind: Kind, *parts: Part) -> float:
         """Multiply-adds of one update of all of these, computed as this kind."""
-        size, work = (kind.signature.width, kind.depth), 0
+        widths, work = kind.signature.widths, 0
         for part in parts:
-            if size not in part.work:
-                part.work[size] = self._work(kind, part)
-            work += part.work[size]
+            if widths not in part.work:
+                part.work[widths] = self._work(kind.signature, part)
+            work += part.work[widths]
         return CALL[self.compiled] + kind.batch * work
 
-    def _work(self, kind: Kind, part: Part) -> int:
+    def _work(self, signature: Signature, part: Part) -> int:
         """For one observation; eager layers are computed only for the agents that have them."""
-        whole = self.compiled
+        if self.compiled:
+            return sum(part.depths.values()) * multiply_adds(self.problem, signature)
         return sum(
-            agents * multiply_adds(self.problem, kind.signature, kind.depth if whole else own)
+            agents * multiply_adds(self.problem, signature._replace(widths=signature.widths[:own]))
             for own, agents in part.depths.items()
         )
 
@@ -117,19 +119,31 @@ def _joined(a: Part, b: Part) -> Part:
 
 
 def _largest(a: Part, b: Part) -> Kind:
-    """As wide, deep and large as the larger of the two in each."""
-    (wide, deep, large), (other_wide, other_deep, other_large) = a.as_one, b.as_one
-    # the signatures differ in their width alone, and that comes first
-    return Kind(max(wide, other_wide), max(deep, other_deep), max(large, other_large))
+    """As wide, deep and large as the larger of the two in each; they differ in size alone."""
+    one, other = a.as_one, b.as_one
+    pairs = zip_longest(one.signature.widths, other.signature.widths, fillvalue=0)
+    widths = tuple(max(pair) for pair in pairs)
+    skips = one.skips or other.skips or len(one.signature.widths) != len(other.signature.widths)
+    signature = one.signature._replace(widths=widths)
+    return _even(Kind(signature, max(one.batch, other.batch), skips))
+
+
+def _even(kind: Kind) -> Kind:
+    """Where some agents pass a layer by, what goes in must be as wide as what comes out."""
+    if not kind.skips:
+        return kind
+    widths = kind.signature.widths
+    signature = kind.signature._replace(widths=(max(widths),) * len(widths))
+    return kind._replace(signature=signature)
 
 
 @cache
-def multiply_adds(problem: Problem, signature: Signature, depth: int) -> int:
+def multiply_adds(problem: Problem, signature: Signature) -> int:
     """Of one forward pass of one observation, padding included."""
     total = 0
     if problem.image is not None:
         _, height, width = problem.image
-    for name, shape in Layout(problem, signature, depth).shapes.items():
+    for name, shape in Layout(problem, signature).shapes.items():
         positions = 1
         if name.startswith("conv") and name.endswith("weight"):
             layer = int(name.removeprefix("conv").removesuffix(".weight"))

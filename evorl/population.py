@@ -89,7 +89,7 @@ class Population:
         for kind, unsorted in members.items():
             numbers = sorted(unsorted, key=lambda i: -self.genomes[i].architecture.depth)
             group = Group(
-                Layout(self.problem, kind.signature, kind.depth),
+                Layout(self.problem, kind.signature),
                 [self.genomes[i] for i in numbers],
                 [states[i] for i in numbers],
                 self.dtype,
@@ -99,13 +99,29 @@ class Population:
             self.groups.append(group)
             self.members.append(np.array(numbers, dtype=np.int64))
         self.alive = np.ones(len(self.genomes), dtype=bool)
-        order = np.argsort(np.concatenate(self.members))  # stages ask for them every round
-        together = {name: [group.hp[name] for group in self.groups] for name in HYPERPARAMETERS}
-        self._hyperparameters = {n: np.concatenate(v)[order] for n, v in together.items()}
+        self._plans: dict[bytes, list[GroupPlan]] = {}  # by what each agent is to do
+        self._lay_out_numbers()
+
+    def _lay_out_numbers(self) -> None:
+        """All agents' numbers in one array each, of which groups have views: a round asks once."""
+        self._order = np.concatenate(self.members)  # agents as the groups have them
+        self._places = np.argsort(self._order)  # where each agent is among those
+        self._in_order = np.array_equal(self._order, np.arange(self.size))
+        ends = np.cumsum([group.size for group in self.groups]).tolist()
+        self._parts = [
+            slice(end - group.size, end) for end, group in zip(ends, self.groups, strict=True)
+        ]
+        self._steps = np.concatenate([group.steps for group in self.groups])
+        self._hp = {
+            name: np.concatenate([group.hp[name] for group in self.groups])
+            for name in HYPERPARAMETERS
+        }
+        for part, group in zip(self._parts, self.groups, strict=True):
+            group.steps = self._steps[part]
+            group.hp = {name: values[part] for name, values in self._hp.items()}
+        self._hyperparameters = {name: values[self._places] for name, values in self._hp.items()}
         for values in self._hyperparameters.values():
             values.flags.writeable = False
-        self._plans: dict[bytes, list[GroupPlan]] = {}  # by what each agent is to do
-        self._in_order = np.array_equal(self.members[0], np.arange(len(self.genomes)))
 
     @property
     def size(self) -> int:
@@ -133,13 +149,15 @@ class Population:
             return self._act(torch.from_numpy(obs).to(self.device), explore, random)
 
     def _act(self, batch: Tensor, explore: npt.NDArray[np.bool_], random: Ints) -> Ints:
-        if self._in_order:  # in one group
-            return self.algorithm.act(self.groups[0].values(batch), explore, random)
-        actions = np.empty(explore.shape, dtype=np.int64)
-        for numbers, group in zip(self.members, self.groups, strict=True):
-            values = group.values(batch[torch.from_numpy(numbers)])
-            actions[numbers] = self.algorithm.act(values, explore[numbers], random[numbers])
-        return actions
+        if not self._in_order:
+            batch = batch[torch.from_numpy(self._order)]
+        values = [
+            group.values(batch[part]) for group, part in zip(self.groups, self._parts, strict=True)
+        ]
+        together = _joined(values)
+        if not self._in_order:
+            together = together[torch.from_numpy(self._places)]
+        return self.algorithm.act(together, explore, random)
 
     def plans(self, updates: Ints) -> list[GroupPlan]:
         """What a round asks of the replay, when agent i is to make updates[i] updates."""
@@ -158,36 +176,33 @@ class Population:
     @torch.no_grad()
     def learn(self, samples: Samples, plans: Sequence[GroupPlan]) -> Learned:
         """One round: every agent makes the updates planned for it."""
-        loss = np.full(self.size, np.nan)
-        td_errors = []
-        parts = split_groups(samples, plans)
+        updates = np.concatenate([plan.updates for plan in plans])
+        parts, numbers = split_groups(samples, plans), self._numbers(updates, plans)
         with self._precision():
-            found = self._learn_as_one(parts, plans) if self.reduce else None
-        for i, (plan, group, own) in enumerate(zip(plans, self.groups, parts, strict=True)):
-            if not plan.updates.any():
-                td_errors.append(torch.zeros(plan.shape, dtype=self.dtype, device=self.device))
-                continue
-            with self._precision():
-                outcome = found[i] if found else self._learn_group(group, own, plan.updates)
-            errors, sums = outcome[0], outcome[1].cpu().numpy()
-            learned = plan.updates > 0
-            loss[plan.agents] = np.divide(sums, plan.updates, out=sums, where=learned)
-            self.alive[plan.agents] &= np.isfinite(sums) | ~learned
-            loss[plan.agents[~learned]] = np.nan
-            td_errors.append(errors)
-        return Learned(loss, td_errors)
+            if self.reduce is not None:
+                outcomes = self._learn_as_one(parts, numbers)
+            else:
+                each = zip(self.groups, parts, numbers, strict=True)
+                outcomes = [self._learn_group(*own) for own in each]
+        self._steps += updates
+        sums = _joined([losses for _, losses in outcomes]).cpu().numpy()
+        learned = updates > 0
+        loss = np.full(self.size, np.nan)
+        loss[self._order] = np.divide(sums, updates, out=np.full_like(sums, np.nan), where=learned)
+        self.alive[self._order] &= np.isfinite(sums) | ~learned
+        return Learned(loss, [errors for errors, _ in outcomes])
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.half is None:
             return nullcontext()
         return torch.autocast(self.device.type, self.half)
 
-    def _learn_as_one(self, parts: Sequence[Samples], plans: Sequence[GroupPlan]) -> list[Outcome]:
+    def _learn_as_one(self, parts: Sequence[Samples], numbers: Sequence[Tensor]) -> list[Outcome]:
         """All groups update by update: their gradients are averaged over ranks in one go."""
         assert self.reduce is not None
         rounds = [
-            list(updates_of(own, group.gamma, self._numbers(group, plan.updates)))
-            for group, own, plan in zip(self.groups, parts, plans, strict=True)
+            list(updates_of(own, group.gamma, each))
+            for group, own, each in zip(self.groups, parts, numbers, strict=True)
         ]
         errors: list[list[Tensor]] = [[] for _ in self.groups]
         for u in range(max(map(len, rounds), default=0)):
@@ -200,27 +215,27 @@ class Population:
             for i, part in zip(due, torch.split(flat, sizes), strict=True):
                 self.groups[i].gradient.copy_(part.view_as(self.groups[i].gradient))
                 self.groups[i].apply_gradient(rounds[i][u][1])
-        for group, plan in zip(self.groups, plans, strict=True):
-            group.steps += plan.updates
         outcomes = []
         for own, samples in zip(errors, parts, strict=True):
             found = torch.stack(own) if own else torch.zeros_like(samples.weight)
             outcomes.append((found, self.algorithm.loss(found, samples.weight).sum(0)))
         return outcomes
 
-    def _numbers(self, group: Group, updates: Ints) -> Tensor:
-        """The coefficients [U, P, 6, 1] of a round."""
-        rows = coefficients(group.steps, updates, group.hp, self.periodic_target)
-        return torch.from_numpy(rows).to(self.device, self.dtype)
+    def _numbers(self, updates: Ints, plans: Sequence[GroupPlan]) -> list[Tensor]:
+        """The coefficients [U, P, 6, 1] of a round, for each group."""
+        rows = coefficients(self._steps, updates, self._hp, self.periodic_target)
+        own = (rows[: plan.shape[0], part] for plan, part in zip(plans, self._parts, strict=True))
+        wanted = np.float64 if self.dtype == torch.float64 else np.float32
+        return [
+            torch.from_numpy(np.ascontiguousarray(each, wanted)).to(self.device) for each in own
+        ]
 
-    def _learn_group(self, group: Group, samples: Samples, updates: Ints) -> Outcome:
-        numbers = self._numbers(group, updates)
+    def _learn_group(self, group: Group, samples: Samples, numbers: Tensor) -> Outcome:
+        if not len(numbers):
+            return torch.zeros_like(samples.weight), group.theta.new_zeros(group.size)
         if self.compiled is not None:
-            outcome = self.compiled.learn(group, samples, numbers)
-        else:
-            outcome = eager_round(group, self.algorithm, samples, numbers)
-        group.steps += updates
-        return outcome
+            return self.compiled.learn(group, samples, numbers)
+        return eager_round(group, self.algorithm, samples, numbers)
 
     def mark_dead(self) -> Ints:
         """Mark agents whose weights or moments are not finite; the numbers of all that are dead.
@@ -246,3 +261,8 @@ class Population:
                 wrong = group.mismatch(row, self.genomes[agent], own)
                 if wrong is not None:
                     raise RuntimeError(f"agent {self.genomes[agent].id}: its {wrong}")
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """One after another; mostly there is one."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))

@@ -22,7 +22,7 @@ def set_threads(population: Population) -> int:
 
 def suitable_threads(population: Population, cores: int) -> int:
     """All cores for large images and wide layers, one for the rest."""
-    widest = max(group.layout.signature.width for group in population.groups)
+    widest = max(max(group.layout.signature.widths) for group in population.groups)
     image = population.problem.image
     large = image is not None and image[1] * image[2] >= LARGE
     return cores if large or widest >= WIDE else 1

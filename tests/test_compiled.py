@@ -14,6 +14,7 @@ from test_population import MIXED, NINE, PARTS, PROBLEM, assert_padding_zero, tr
 from evorl.algorithms.dqn import DQN
 from evorl.compiled import WORTH_UPDATES, CompiledRounds, has_compiler, wants_compiling
 from evorl.genome import Architecture
+from evorl.grouping import kinds_of
 from evorl.networks.layout import Problem
 from evorl.population import Population
 from evorl.replay.transitions import Samples
@@ -188,7 +189,7 @@ def test_when_compiling_fails_the_update_goes_on_eagerly(monkeypatch):
     with pytest.warns(UserWarning, match=r"going on without it: no compiler$") as caught:
         compiled = trained(NARROW, 2, sizes, compiled=True)
     assert len(caught) == len(calls) == 1
-    eager = Population(NARROW, PROBLEM, DQN())
+    eager = Population(NARROW, PROBLEM, DQN(), kinds=kinds_of(PROBLEM, NARROW, compiled=True))
     random = np.random.default_rng(0)
     for _ in range(2):
         plans = compiled.plans(sizes)
@@ -229,11 +230,11 @@ def test_without_a_compiler_there_is_one_warning(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = torch.load(tmp_path / "online.pt")
-    eager = Population(MIXED[:3], PROBLEM, DQN())
-    compiled_plans = Population(MIXED[:3], PROBLEM, DQN(), compiled=True)
+    kinds = kinds_of(PROBLEM, MIXED[:3], compiled=True)
+    eager = Population(MIXED[:3], PROBLEM, DQN(), kinds=kinds)
     random = np.random.default_rng(0)
     for _ in range(2):
-        plans = compiled_plans.plans(np.full(3, 4))
+        plans = eager.plans(np.full(3, 4))
         eager.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
     for i in range(3):
         for name, value in found[i].items():

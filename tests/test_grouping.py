@@ -27,7 +27,7 @@ def sizes(genomes, compiled):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_alike_agents_are_one_matrix(compiled):
     assert set(kinds_of(PROBLEM, [agent(i) for i in range(8)], compiled)) == {
-        Kind(signature(Architecture((64, 64))), 2, 64)
+        Kind(signature(Architecture((64, 64))), 64)
     }
 
 
@@ -49,9 +49,23 @@ def test_compiled_depths_part_where_arithmetic_counts():
 def test_a_narrow_agent_rides_along_and_a_wide_one_gets_a_matrix_of_its_own():
     others = [agent(i) for i in range(7)]
     kinds = kinds_of(PROBLEM, [*others, agent(7, (48, 48))], compiled=True)
-    assert {kind.signature.width for kind in kinds} == {64}
-    kinds = kinds_of(PROBLEM, [*others, agent(7, (80, 80))], compiled=True)
-    assert [kind.signature.width for kind in kinds] == [64] * 7 + [96]
+    assert {kind.signature.widths for kind in kinds} == {(64, 64)}
+    kinds = kinds_of(PROBLEM, [*others, agent(7, (80, 60))], compiled=True)
+    assert [kind.signature.widths for kind in kinds] == [(64, 64)] * 7 + [(96, 64)]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_layers_keep_their_own_widths_unless_some_agent_passes_one_by(compiled):
+    tapered = [agent(i, (128, 32)) for i in range(4)]
+    (kind,) = set(kinds_of(PROBLEM, tapered, compiled))
+    assert (kind.signature.widths, kind.skips) == ((128, 32), False)
+    (kind,) = set(kinds_of(PROBLEM, [*tapered[:2], agent(4, (96, 48))], compiled))
+    assert (kind.signature.widths, kind.skips) == ((128, 48), False)
+    gated = genome(0, Architecture((16, 16, 8), gated=(False, True, False)))
+    (kind,) = kinds_of(PROBLEM, [gated], compiled)
+    assert (kind.signature.widths, kind.skips) == ((16, 16, 16), True)
+    (kind,) = set(kinds_of(PROBLEM, [agent(0, (16, 8)), agent(1, (8,))], compiled))
+    assert (kind.signature.widths, kind.skips) == ((16, 16), True)
 
 
 def test_agents_that_differ_in_more_than_size_share_no_matrix():
@@ -78,9 +92,25 @@ def cost(genomes, kinds, compiled):
     """As grouping counts it: one call a matrix, and what every agent is computed as."""
     total = len(set(kinds)) * CALL[compiled]
     for own, kind in zip(genomes, kinds, strict=True):
-        depth = kind.depth if compiled else own.architecture.depth
-        total += kind.batch * multiply_adds(PROBLEM, kind.signature, depth)
+        depth = len(kind.signature.widths) if compiled else own.architecture.depth
+        total += kind.batch * multiply_adds(PROBLEM, first_layers(kind.signature, depth))
     return total
+
+
+def first_layers(signature, depth):
+    return signature._replace(widths=signature.widths[:depth])
+
+
+def as_one_kind(kinds):
+    """All of these in one matrix."""
+    deepest = max(len(kind.signature.widths) for kind in kinds)
+    padded = [(*k.signature.widths, *[0] * (deepest - len(k.signature.widths))) for k in kinds]
+    widths = tuple(max(layer) for layer in zip(*padded, strict=True))
+    skips = any(k.skips or len(k.signature.widths) < deepest for k in kinds)
+    if skips:
+        widths = (max(widths),) * deepest
+    signature = kinds[0].signature._replace(widths=widths)
+    return Kind(signature, max(kind.batch for kind in kinds), skips)
 
 
 @given(some_agents, st.booleans(), st.randoms(use_true_random=False))
@@ -89,14 +119,15 @@ def test_the_answer_fits_is_no_dearer_than_the_extremes_and_knows_no_order(found
     genomes = [agent(i, tuple(hidden), batch) for i, (hidden, batch) in enumerate(found)]
     kinds = kinds_of(PROBLEM, genomes, compiled)
     for own, kind in zip(genomes, kinds, strict=True):
-        fits = signature(own.architecture)
-        assert kind.signature == fits._replace(width=kind.signature.width)
-        assert kind.signature.width >= fits.width
-        assert kind.depth >= own.architecture.depth
+        fits, widths = signature(own.architecture), kind.signature.widths
+        assert kind.signature == fits._replace(widths=widths)
+        assert len(widths) >= own.architecture.depth
+        assert all(had >= wanted for had, wanted in zip(widths, fits.widths, strict=False))
+        assert not kind.skips or len(set(widths)) == 1
+        assert kind.skips or len(widths) == own.architecture.depth
         assert kind.batch >= own.hyperparameters["batch_size"]
     alone = [kinds_of(PROBLEM, [own], compiled)[0] for own in genomes]
-    widest = max(k.signature for k in alone)
-    together = [Kind(widest, max(k.depth for k in alone), max(k.batch for k in alone))] * len(alone)
+    together = [as_one_kind(alone)] * len(alone)
     for extreme in (alone, together):
         assert cost(genomes, kinds, compiled) <= cost(genomes, extreme, compiled) * (1 + 1e-9)
     order = list(range(len(genomes)))
@@ -108,21 +139,17 @@ def the_slow_way(problem, genomes, compiled):
     """By the definition: all agents listed, and all pairs weighed anew before every merge."""
     own = [kinds_of(problem, [g], compiled)[0] for g in genomes]
 
-    def joined(part):
-        widest = part[0].signature._replace(width=max(k.signature.width for k in part))
-        return Kind(widest, max(k.depth for k in part), max(k.batch for k in part))
-
     def weighed(part):
-        as_one = joined(part)
-        depths = [as_one.depth if compiled else kind.depth for kind in part]
-        work = sum(multiply_adds(problem, as_one.signature, depth) for depth in depths)
+        as_one = as_one_kind(part)
+        depths = [len((as_one if compiled else kind).signature.widths) for kind in part]
+        work = sum(multiply_adds(problem, first_layers(as_one.signature, d)) for d in depths)
         return CALL[compiled] + as_one.batch * work
 
     def best_merge(parts):
         costs = [weighed(part) for part in parts]
         best, most = None, 0.0
         for i, j in combinations(range(len(parts)), 2):
-            a, b = (parts[k][0].signature._replace(width=0) for k in (i, j))
+            a, b = (parts[k][0].signature._replace(widths=()) for k in (i, j))
             if a == b and (saved := costs[i] + costs[j] - weighed(parts[i] + parts[j])) > most:
                 best, most = (parts[i], parts[j]), saved
         return best
@@ -131,7 +158,7 @@ def the_slow_way(problem, genomes, compiled):
     while best := best_merge(parts):
         a, b = best
         parts = [part for part in parts if part is not a and part is not b] + [a + b]
-    shared = {kind: joined(part) for part in parts for kind in part}
+    shared = {kind: as_one_kind(part) for part in parts for kind in part}
     return [shared[kind] for kind in own]
 
 
@@ -189,10 +216,10 @@ def test_the_work_of_a_part_is_counted_once(monkeypatch):
 
 
 def test_multiply_adds_of_known_networks():
-    assert multiply_adds(Problem(8, 4), signature(Architecture((64, 64))), 2) == (
+    assert multiply_adds(Problem(8, 4), signature(Architecture((64, 64)))) == (
         8 * 64 + 64 + 64 * 64 + 64 + 1 + 64 * 4 + 4
     )
     images = Problem(0, 3, image=(4, 10, 10))
     convolved = Architecture((32,), channels=(16,), kernels=(3,), strides=(1,))
     weights = 8 * 8 * (16 * 4 * 9) + 16 + 16 * 64 * 32 + 32 + 32 * 3 + 3
-    assert multiply_adds(images, signature(convolved), 1) == weights
+    assert multiply_adds(images, signature(convolved)) == weights

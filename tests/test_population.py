@@ -174,8 +174,8 @@ def test_widths_in_one_matrix_learn_what_they_learn_alone(layer_norm, dueling, w
         genome(i, Architecture(hidden, "gelu", layer_norm, dueling, gated), batch_size=4 + 3 * i)
         for i, (hidden, gated) in enumerate(shapes)
     ]
-    kind = Kind(signature(genomes[-1].architecture), 3, 16)
-    assert kind.signature.width > max(signature(g.architecture).width for g in genomes[:-1])
+    wide = signature(genomes[-1].architecture)._replace(widths=(96,) * 3)
+    kind = Kind(wide, 16, skips=True)
     population = Population(
         genomes, PROBLEM, DQN(), compiled=whole, kinds=[kind] * 4, dtype=torch.float64
     )

@@ -1,6 +1,6 @@
 """The layout of a row: where each weight of an agent lies in the population's matrix.
 
-Legend: P agents of a group, D row length, W padded width, A actions.
+Legend: P agents of a group, D row length, A actions.
 
 A group's agents share one layout, wide and deep enough for all of them. An agent's own weights fill
 the leading corner of each segment and the rest is zero. It stays zero for ever: a unit whose
@@ -10,6 +10,7 @@ incoming and outgoing weights are zero outputs f(0) = 0 and gets a zero gradient
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -42,7 +43,7 @@ class Problem:
 class Signature(NamedTuple):
     """What agents of a matrix have in common; narrower ones may ride along, and depths mix."""
 
-    width: int
+    widths: tuple[int, ...]  # of the hidden layers; all alike where some agents lack some of them
     activation: Activation
     layer_norm: bool
     dueling: bool
@@ -54,7 +55,7 @@ class Signature(NamedTuple):
 def signature(architecture: Architecture) -> Signature:
     """The signature of an architecture: sizes are rounded up."""
     return Signature(
-        width=bucket(max(architecture.hidden)),
+        widths=tuple(bucket(units) for units in architecture.hidden),
         activation=architecture.activation,
         layer_norm=architecture.layer_norm,
         dueling=architecture.dueling,
@@ -101,16 +102,18 @@ def shapes(problem: Problem, architecture: Architecture) -> Shapes:
 
 
 class Layout:
-    """Named segments of a row, for one signature and one depth."""
+    """Named segments of a row, for one signature."""
 
-    def __init__(self, problem: Problem, signature: Signature, depth: int) -> None:
-        self.problem, self.signature, self.depth = problem, signature, depth
+    def __init__(self, problem: Problem, signature: Signature) -> None:
+        self.problem, self.signature = problem, signature
+        widths = signature.widths
+        self.depth = len(widths)
         widest = Architecture(
-            hidden=(signature.width,) * depth,
+            hidden=widths,
             activation=signature.activation,
             layer_norm=signature.layer_norm,
             dueling=signature.dueling,
-            gated=(False,) + (True,) * (depth - 1),
+            gated=(False, *(a == b for a, b in pairwise(widths))),  # wherever a layer can be
             channels=signature.channels,
             kernels=signature.kernels,
             strides=signature.strides,

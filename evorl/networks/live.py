@@ -1,6 +1,6 @@
 """Which parts of a layout each agent really has, as tensors.
 
-Legend: P agents, R ≤ P rows that a layer computes, W padded width.
+Legend: P agents, R ≤ P rows that a layer computes, W its padded width.
 
 The masks are tensors and never Python numbers, so that a compiled update survives evolution: new
 genomes change values, not the program.
@@ -30,17 +30,18 @@ Live = tuple[LayerMask, ...]  # a mask for each layer of the layout
 
 def live_parts(
     architectures: Sequence[Architecture],
-    width: int,
+    widths: Sequence[int],
     rows: Sequence[int],
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Live:
-    """The masks of these agents in a layout of this width, with so many rows for each layer."""
+    """The masks of these agents in layers of these widths, with so many rows for each layer."""
+    masks = (
+        _mask(architectures[:r], width, k)
+        for k, (width, r) in enumerate(zip(widths, rows, strict=True))
+    )
     return tuple(
-        LayerMask(
-            *(part.to(dtype=dtype, device=device) for part in _mask(architectures[:r], width, k))
-        )
-        for k, r in enumerate(rows)
+        LayerMask(*(part.to(dtype=dtype, device=device) for part in mask)) for mask in masks
     )
 
 

@@ -30,8 +30,8 @@ def setup():
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     architecture = Architecture((8,), "tanh", dueling=True)
-    layout = Layout(Problem(5, ACTIONS), signature(architecture), 1)
-    live = live_parts([architecture] * SIZE, 8, (SIZE,), torch.float64)
+    layout = Layout(Problem(5, ACTIONS), signature(architecture))
+    live = live_parts([architecture] * SIZE, (8,), (SIZE,), torch.float64)
     batch = Batch(
         obs=randn(SIZE, BATCH, 5),
         action=torch.randint(0, ACTIONS, (SIZE, BATCH), generator=generator),

@@ -39,10 +39,17 @@ def numbered(problem, architecture):
     return found
 
 
+def roomy(problem, architecture, deeper):
+    """The layout of an architecture alone, or one with more layers, which must be alike then."""
+    own = signature(architecture)
+    widths = (max(own.widths),) * (architecture.depth + deeper) if deeper else own.widths
+    return Layout(problem, own._replace(widths=widths))
+
+
 @settings(deadline=None, max_examples=60)
 @given(problem=problems, architecture=architectures(), deeper=st.integers(0, 2))
 def test_pack_and_unpack_are_inverse(problem, architecture, deeper):
-    layout = Layout(problem, signature(architecture), architecture.depth + deeper)
+    layout = roomy(problem, architecture, deeper)
     parameters = numbered(problem, architecture)
     row = layout.pack(parameters)
     assert row.shape == (layout.length,)
@@ -58,7 +65,7 @@ def test_pack_and_unpack_are_inverse(problem, architecture, deeper):
 @settings(deadline=None, max_examples=60)
 @given(problem=problems, architecture=architectures(), deeper=st.integers(0, 2))
 def test_mask_is_where_the_weights_are(problem, architecture, deeper):
-    layout = Layout(problem, signature(architecture), architecture.depth + deeper)
+    layout = roomy(problem, architecture, deeper)
     mask = layout.mask(architecture)
     assert mask.dtype == torch.bool
     assert torch.equal(mask, layout.pack(numbered(problem, architecture)) != 0)
@@ -66,7 +73,7 @@ def test_mask_is_where_the_weights_are(problem, architecture, deeper):
 
 def test_unpack_copies():
     architecture = Architecture((3,))
-    layout = Layout(Problem(2, 2), signature(architecture), 1)
+    layout = Layout(Problem(2, 2), signature(architecture))
     row = torch.zeros(layout.length)
     found = layout.unpack(row, architecture)
     found["head.bias"].fill_(1)
@@ -77,7 +84,7 @@ def test_unpack_copies():
 
 
 def test_views_write_through_and_cover_the_row_once():
-    layout = Layout(Problem(3, 2), signature(Architecture((4, 4), layer_norm=True)), 2)
+    layout = Layout(Problem(3, 2), signature(Architecture((4, 4), layer_norm=True)))
     theta = torch.zeros(3, layout.length)
     views = layout.views(theta)
     assert {name: tuple(v.shape[1:]) for name, v in views.items()} == layout.shapes
@@ -127,16 +134,18 @@ def test_shapes_of_convolutions():
     [(1, 1), (2, 2), (3, 4), (16, 16), (17, 32), (33, 48), (49, 64), (64, 64), (65, 96), (97, 128)],
 )
 def test_widths_are_rounded_up(widest, bucket):
-    assert signature(Architecture((widest,))).width == bucket
-    assert signature(Architecture((1, widest, 1))).width == bucket
+    assert signature(Architecture((widest,))).widths == (bucket,)
+    assert signature(Architecture((1, widest, 1))).widths == (1, bucket, 1)
 
 
 def test_what_makes_a_signature():
-    same = [Architecture((64,)), Architecture((49, 5)), Architecture((60, 60), gated=(False, True))]
+    same = [Architecture((64, 8)), Architecture((49, 5)), Architecture((60, 7))]
     assert len({signature(a) for a in same}) == 1
     different = [
         Architecture((64,)),
         Architecture((65,)),
+        Architecture((64, 64)),
+        Architecture((64, 32)),
         Architecture((64,), "tanh"),
         Architecture((64,), layer_norm=True),
         Architecture((64,), dueling=True),
@@ -148,7 +157,7 @@ def test_what_makes_a_signature():
 def test_live_parts_of_two_agents():
     plain = Architecture((3,))
     gated = Architecture((2, 2), gated=(False, True))
-    first, second = live_parts([gated, plain], width=4, rows=(2, 2))
+    first, second = live_parts([gated, plain], widths=(4, 4), rows=(2, 2))
     assert first.units[:, 0].tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
     assert second.units[:, 0].tolist() == [[1, 1, 0, 0], [0] * 4]
     torch.testing.assert_close(first.inverse_count.flatten(), torch.tensor([1 / 2, 1 / 3]))
@@ -158,6 +167,19 @@ def test_live_parts_of_two_agents():
     assert [mask.gated.flatten().tolist() for mask in (first, second)] == [[0, 0], [1, 0]]
     assert blended_layers([gated, plain], (2, 2)) == (False, True)
     assert blended_layers([plain], (1,)) == (False,)
+
+
+def test_layers_have_masks_as_wide_as_they_are():
+    first, second = live_parts([Architecture((3, 1)), Architecture((2, 2))], (4, 2), (2, 2))
+    assert first.units[:, 0].tolist() == [[1, 1, 1, 0], [1, 1, 0, 0]]
+    assert second.units[:, 0].tolist() == [[1, 0], [1, 1]]
+
+
+def test_only_layers_as_wide_as_the_one_before_have_room_for_a_gate():
+    layout = Layout(Problem(3, 2), signature(Architecture((16, 16, 32, 8, 8))))
+    gates = [name for name in layout.shapes if name.endswith("gate")]
+    assert gates == ["hidden1.gate", "hidden4.gate"]
+    assert layout.shapes["hidden3.weight"] == (32, 8)
 
 
 def test_a_layer_is_computed_for_those_who_have_it_and_for_two_at_least():

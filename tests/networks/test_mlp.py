@@ -16,7 +16,8 @@ torch.set_num_threads(1)
 
 PROBLEM = Problem(inputs=5, actions=3)
 
-# who lives in a group: (hidden, gated) of each; the widths share the bucket 16
+# who lives in a group: (hidden, gated) of each
+UNEVEN = [((12, 30, 7), (False,) * 3), ((16, 20, 8), (False,) * 3)]  # in layers 16, 32 and 8 wide
 ALIKE = [((12, 16), (False, False)), ((16, 9), (False, False))]
 ABSENT = [((9, 16, 10), (False, False, False)), ((13,), (False,))]
 GATED = [((14, 14), (False, True)), ((16, 16), (False, True))]
@@ -40,15 +41,17 @@ def stack(architectures, always_blend=False, depth=0):
     """(network, live, theta) with random weights, also for gates, scales and shifts."""
     depth = max([depth, *(a.depth for a in architectures)])
     assert architectures == sorted(architectures, key=lambda a: -a.depth)
-    layout = Layout(PROBLEM, signature(architectures[0]), depth)
-    assert {signature(a) for a in architectures} == {layout.signature}
+    widths = signature(architectures[0]).widths
+    if depth > len(widths) or any(a.depth < depth or any(a.gated) for a in architectures):
+        widths = (max(widths),) * depth
+    layout = Layout(PROBLEM, signature(architectures[0])._replace(widths=widths))
     rows = needed_rows(architectures, depth)
     blended = blended_layers(architectures, rows)
     if always_blend:
         rows = (len(architectures),) * depth
         blended = tuple(k > 0 for k in range(depth))
     theta = [layout.pack(random_weights(layout, a, i)) for i, a in enumerate(architectures)]
-    live = live_parts(architectures, layout.signature.width, rows, torch.float64)
+    live = live_parts(architectures, widths, rows, torch.float64)
     return Network(layout, blended), live, torch.stack(theta)
 
 
@@ -61,10 +64,12 @@ def randn(*shape, seed=99):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("who", [ALIKE, ABSENT, GATED, EVERYTHING])
+@pytest.mark.parametrize("who", [ALIKE, UNEVEN, ABSENT, GATED, EVERYTHING])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_backward_is_autograd(activation, who):
     for layer_norm, dueling, always_blend in itertools.product([False, True], repeat=3):
+        if always_blend and who is UNEVEN:
+            continue  # what goes in must be as wide as what comes out
         architectures = [
             Architecture(hidden, activation, layer_norm, dueling, gated) for hidden, gated in who
         ]
@@ -110,10 +115,10 @@ def test_two_observations_in_one_pass_are_two_passes(activation):
 
 def test_one_hot_observations():
     problem = Problem(inputs=4, actions=2, one_hot=True)
-    layout = Layout(problem, signature(Architecture((8,))), 1)
+    layout = Layout(problem, signature(Architecture((8,))))
     network = Network(layout, (False,))
     theta = layout.pack(random_weights(layout, Architecture((8,)), 0)).unsqueeze(0)
-    live = live_parts([Architecture((8,))], 8, (1,), torch.float64)
+    live = live_parts([Architecture((8,))], (8,), (1,), torch.float64)
     weights = arrange(layout.views(theta), live)
     values, _ = network.forward(weights, torch.tensor([[2, 0, 3]]))
     own = layout.views(theta)
@@ -126,8 +131,8 @@ def test_one_hot_observations():
 @pytest.mark.parametrize("offset", [0.0, 1000.0, -1000.0])
 def test_layer_norm_stays_accurate_at_an_offset(units, offset):
     """Against nn.LayerNorm on the same float32 numbers, and its exact value in float64."""
-    width = signature(Architecture((units,))).width
-    live = live_parts([Architecture((units,))], width, (1,))
+    (width,) = signature(Architecture((units,))).widths
+    live = live_parts([Architecture((units,))], (width,), (1,))
     x = torch.zeros(1, 50, width)
     x[:, :, :units] = randn(1, 50, units).float() + offset
     found = _normalise(x, live[0]).normal
