@@ -12,14 +12,18 @@ import torch
 from torch import Tensor
 from torch._dynamo.eval_frame import innermost_fn
 from torch.fx import GraphModule
+from torch.fx.experimental import _config
 
 from evorl.algorithms.base import Algorithm
 from evorl.group import Group
 from evorl.networks.layout import Signature
+from evorl.networks.network import Network
 from evorl.replay.transitions import Samples
 from evorl.rounds import Outcome, RoundFunction, eager_round, functional_round
 
 WORTH_UPDATES = 100_000  # compiling costs 5 to 25 s a signature and saves 0.3 ms an update or more
+
+SIZES: Any = _config  # of symbolic shapes; its functions are made when it is imported
 
 LOOP = "torch.ops.higher_order.while_loop"
 
@@ -30,10 +34,13 @@ Kind = tuple[Signature, tuple[bool, ...]]
 Key = tuple[object, ...]
 
 
-def wants_compiling(setting: Compile, updates: int) -> bool:
-    """Whether a run of so many updates is to be compiled; `auto` needs a C++ compiler, too."""
+def wants_compiling(setting: Compile, updates: int, device: str = "cpu") -> bool:
+    """Whether a run of so many updates is to be compiled; `auto` needs a C++ compiler, too.
+
+    It stays eager on other devices, where nobody has tried it yet.
+    """
     if setting == "auto":
-        return updates >= WORTH_UPDATES and has_compiler()
+        return updates >= WORTH_UPDATES and device == "cpu" and has_compiler()
     return setting
 
 
@@ -66,7 +73,6 @@ class CompiledRounds:
         self.algorithm = algorithm
         self.failed = False
         self._functions: dict[Kind, RoundFunction] = {}
-        self._shapes: set[tuple[object, ...]] = set()
         # by kind and how the samples lie in memory, on which all guards depend: so they held before
         self._programs: dict[Key, Program] = {}
         self._called: tuple[Callable[..., Any], Sequence[Any]] | None = None
@@ -79,7 +85,7 @@ class CompiledRounds:
     def learn(self, group: Group, samples: Samples, numbers: Tensor) -> Outcome:
         """Move every row of the group by the updates of a round, in place.
 
-        Samples are [U, P, B, ...], and coefficients [U, P, 6, 1].
+        Samples are [U, P, B, ...], and coefficients [U, 6, P, 1].
         """
         if self.failed:
             return eager_round(group, self.algorithm, samples, numbers)
@@ -107,15 +113,15 @@ class CompiledRounds:
         if kind not in self._functions:
             function = functional_round(group.network, self.algorithm)
             self._functions[kind] = _compiled(function, self._backend)
-        updates, size, *shape = samples.obs.shape
-        one = (kind, updates == 1, size == 1, *shape)
-        if one not in self._shapes:  # marks count while compiling only
-            self._shapes.add(one)
-            _mark_dynamic(group.tensors, 0, size)
-            _mark_dynamic((*samples, numbers), 1, size)
-            _mark_dynamic((*samples, numbers), 0, updates)
+        mark = _mark(group.network)
+        mark(group.tensors, 0)
+        mark(samples, 1)
+        mark((numbers,), 2)
+        mark((*samples, numbers), 0)
         matrices = (group.theta, group.target, group.m, group.v)
-        outcome = self._functions[kind](matrices, group.live, samples, group.gamma, numbers)
+        # without this a size of 1 would get a program of its own
+        with SIZES.patch(backed_size_oblivious=True):
+            outcome = self._functions[kind](matrices, group.live, samples, group.gamma, numbers)
         if program := self._found(tensors):
             self._programs[key] = program
         return outcome
@@ -156,11 +162,17 @@ def _apart(view: Tensor) -> Tensor:
     )
 
 
-def _mark_dynamic(tensors: Sequence[Tensor], dimension: int, size: int) -> None:
-    """One program for all sizes: they come and go with evolution. 1 is always special."""
-    if size > 1:
+def _mark(network: Network) -> Callable[[Sequence[Tensor], int], None]:
+    """Marks a dimension of tensors as one that comes and goes with evolution: groups, rounds."""
+    mark = torch._dynamo.mark_dynamic
+    if network.cnn is not None:  # some convolutions are a loop over the agents
+        mark = torch._dynamo.maybe_mark_dynamic
+
+    def of(tensors: Sequence[Tensor], dimension: int) -> None:
         for tensor in tensors:
-            torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+            mark(tensor, dimension)
+
+    return of
 
 
 def _compiled(function: RoundFunction, backend: Callable[..., Any]) -> RoundFunction:

@@ -161,8 +161,8 @@ class Group:
         return signal.td_error
 
     def apply_gradient(self, numbers: Tensor) -> None:
-        """Move every row by `gradient`, which is overwritten; with coefficients [P, 6, 1]."""
-        c = Coefficients(*numbers.unbind(1))
+        """Move every row by `gradient`, which is overwritten; with coefficients [6, P, 1]."""
+        c = Coefficients(*numbers.unbind(0))
         clip_(self.gradient, c.clip)
         adam_(self.theta, self.m, self.v, self.gradient, c, self._scratch, self._limits)
         self.target.lerp_(self.theta, c.tau)
@@ -173,7 +173,7 @@ def functional_update(network: Network, algorithm: Algorithm) -> UpdateFunction:
 
     def update(matrices: Matrices, live: Live, batch: Batch, numbers: Tensor) -> Tensor:
         theta, target, m, v = matrices
-        layout, c = network.layout, Coefficients(*numbers.unbind(1))
+        layout, c = network.layout, Coefficients(*numbers.unbind(0))
         online, old = (arrange(layout.views(matrix), live) for matrix in (theta, target))
         signal = algorithm.signal(network, online, old, batch)
         gradient = layout.join(network.backward(online, signal.saved, signal.gradient))

@@ -20,9 +20,10 @@ from typing import NamedTuple
 from evorl.genome import Genome
 from evorl.networks.layout import Layout, Problem, Signature, power_of_two, signature
 
-# What a further matrix costs per update, in multiply-adds of an update: about 0.09 ms compiled, of
-# which half is in the program and half a round's calls, and 0.35 ms eager, on one core.
-CALL = {True: 0.5e6, False: 2.4e6}
+# What a further matrix costs per update, in multiply-adds of an update: about 0.35 ms eager on one
+# core. Compiled it is 0.09 ms, half in the program and half in a round's calls, and as much again
+# for a program that may have to be made for it, which takes 10 s once.
+CALL = {True: 1.0e6, False: 2.4e6}
 
 
 class Kind(NamedTuple):

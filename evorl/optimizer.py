@@ -45,13 +45,13 @@ def coefficients(
 ) -> Floats:
     """All coefficients of a round in which agent i, after steps[i], makes updates[i].
 
-    [U, P, 6, 1], in the order of `Coefficients`: a tensor for each of them would cost more calls.
+    [U, 6, P, 1], in the order of `Coefficients`: a tensor for each of them would cost more calls.
     """
     count = max(updates.tolist(), default=0)  # U
     step = np.arange(1.0, count + 1)[:, None] + steps  # [U, P]
     root = np.sqrt(1 - BETA2**step)
-    found = np.empty((count, len(steps), len(Coefficients._fields), 1))
-    first, second, slowness, eps, tau, clip = found[..., 0].transpose(2, 0, 1)
+    found = np.empty((count, len(Coefficients._fields), len(steps), 1))
+    first, second, slowness, eps, tau, clip = found[..., 0].transpose(1, 0, 2)
     first[:] = 1 - BETA1
     second[:] = 1 - BETA2
     np.divide(BETA1**step - 1, hp["lr"] * root, out=slowness)

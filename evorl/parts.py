@@ -124,13 +124,16 @@ def make_population(
     numbers = sum(
         math.prod(s) for g in genomes[ours] for s in shapes(problem, g.architecture).values()
     )
-    # weights, targets, two moments, gradient and scratch, and as much again while they are packed
+    compiled = reduce is None and wants_compiling(
+        config.compile, expected_updates(config), torch.device(device).type
+    )
+    # weights, targets, two moments, gradient and scratch, and as much again while they are packed;
+    # compiled, what a round begins with, and what an update makes of it
     check_fits(
-        10 * 4 * numbers,
+        (17 if compiled else 10) * 4 * numbers,
         f"population.size={config.population.size}",
         "use fewer agents or a smaller network.hidden",
     )
-    compiled = reduce is None and wants_compiling(config.compile, expected_updates(config))
     if reduce is not None and config.compile is True:
         raise ConfigError(
             "compile: must be auto or false with mesh.data > 1, whose ranks meet within an update"

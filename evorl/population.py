@@ -222,9 +222,11 @@ class Population:
         return outcomes
 
     def _numbers(self, updates: Ints, plans: Sequence[GroupPlan]) -> list[Tensor]:
-        """The coefficients [U, P, 6, 1] of a round, for each group."""
+        """The coefficients [U, 6, P, 1] of a round, for each group."""
         rows = coefficients(self._steps, updates, self._hp, self.periodic_target)
-        own = (rows[: plan.shape[0], part] for plan, part in zip(plans, self._parts, strict=True))
+        own = (
+            rows[: plan.shape[0], :, part] for plan, part in zip(plans, self._parts, strict=True)
+        )
         wanted = np.float64 if self.dtype == torch.float64 else np.float32
         return [
             torch.from_numpy(np.ascontiguousarray(each, wanted)).to(self.device) for each in own
@@ -255,10 +257,20 @@ class Population:
         everybody = np.sort(np.concatenate(self.members))
         if not np.array_equal(everybody, np.arange(self.size)):
             raise RuntimeError(f"agents {everybody.tolist()} are in groups, of {self.size}")
+        for group in self.groups:
+            if not np.shares_memory(group.steps, self._steps) or not all(
+                np.shares_memory(group.hp[name], self._hp[name]) for name in HYPERPARAMETERS
+            ):
+                raise RuntimeError("a group has numbers that rounds do not read")
         for numbers, group in zip(self.members, self.groups, strict=True):
             for row, agent in enumerate(numbers):
                 own = None if states is None else states[agent]
                 wrong = group.mismatch(row, self.genomes[agent], own)
+                given = self.genomes[agent].hyperparameters.items()
+                if wrong is None and any(
+                    self.hyperparameter(name)[agent] != value for name, value in given
+                ):
+                    wrong = "numbers are another's"
                 if wrong is not None:
                     raise RuntimeError(f"agent {self.genomes[agent].id}: its {wrong}")
 

@@ -35,7 +35,7 @@ def fold(samples: Samples, gamma: Tensor) -> Batch:
 
 
 def updates_of(samples: Samples, gamma: Tensor, numbers: Tensor) -> Iterator[tuple[Batch, Tensor]]:
-    """Batch and coefficients [P, 6, 1] of every update, from those of the round [U, P, 6, 1]."""
+    """Batch and coefficients [6, P, 1] of every update, from those of the round [U, 6, P, 1]."""
     batches = map(Batch, *(field.unbind(0) for field in fold(samples, gamma)))
     return zip(batches, numbers.unbind(0), strict=True)
 
@@ -55,10 +55,6 @@ def functional_round(network: Network, algorithm: Algorithm) -> RoundFunction:
         matrices: Matrices, live: Live, samples: Samples, gamma: Tensor, numbers: Tensor
     ) -> Outcome:
         batches, count = fold(samples, gamma), len(numbers)
-        if count == 1:
-            only = Batch(*(field.squeeze(0) for field in batches))
-            errors = update(matrices, live, only, numbers.squeeze(0)).unsqueeze(0)
-            return errors, algorithm.loss(errors, samples.weight).sum(0)
 
         def goes_on(u: Tensor, *_: Tensor) -> Tensor:
             return u < count
@@ -72,7 +68,7 @@ def functional_round(network: Network, algorithm: Algorithm) -> RoundFunction:
             found = update(after, live, batch, numbers.select(0, place))
             return u + 1, torch.select_scatter(errors, found, 0, place), *after
 
-        first = torch.zeros((), dtype=torch.int64)
+        first = torch.zeros((), dtype=torch.int64, device=numbers.device)
         start = (first, torch.zeros_like(samples.weight), *(matrix.clone() for matrix in matrices))
         _, errors, *moved = while_loop(goes_on, body, start)  # type: ignore[no-untyped-call]
         for matrix, new in zip(matrices, moved, strict=True):

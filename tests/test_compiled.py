@@ -131,21 +131,62 @@ def test_agents_that_see_images_are_compiled_too():
 
 @pytest.mark.slow
 @needs_compiler
-def test_group_sizes_and_rounds_share_compiled_graphs():
-    """2, 3 and 5 agents, other genomes each time, 3, 2 and 4 updates: two graphs at most."""
+def test_groups_and_rounds_of_any_size_share_a_program():
+    """Of one, too; other genomes each time."""
     population = Population(NINE[:2], PROBLEM, DQN(), compiled=True)
     torch._dynamo.utils.counters.clear()
     random = np.random.default_rng(0)
-    for size, updates in ((2, 3), (3, 2), (5, 4)):
+    sizes = ((1, 1), (2, 3), (3, 2), (1, 4), (5, 1))
+    for size, updates in sizes:
         genomes = NINE[:size]
-        fresh = Population(genomes, PROBLEM, DQN())
+        fresh, eager = (Population(genomes, PROBLEM, DQN()) for _ in range(2))
         population.rebuild(genomes, [fresh.state(i) for i in range(size)])
         plans = population.plans(np.full(size, updates))
-        population.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
-        assert population.alive.all()
+        samples = random_samples(plans, PROBLEM, random, dtype=torch.float32)
+        population.learn(samples, plans)
+        eager.learn(samples, plans)
+        for i in range(size):
+            for name, value in population.state(i).online.items():
+                torch.testing.assert_close(value, eager.state(i).online[name], rtol=0, atol=2e-5)
     assert not population.compiled.failed
-    assert sorted(obs[0][1] for _, obs, *_ in population.compiled._programs) == [2, 3, 5]
-    assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+    assert len(population.compiled._programs) == len(sizes)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_a_loop_over_agents_has_a_program_for_each_number_of_them(monkeypatch):
+    """But not for each number of updates; traced only, which is where sizes are settled."""
+    monkeypatch.setattr(CompiledRounds, "_backend", lambda self, graph, inputs: graph.forward)
+    problem = Problem(0, 3, image=(1, 16, 16))
+    convolved = Architecture((8,), channels=(4,), kernels=(3,), strides=(1,))
+    population = Population([genome(0, convolved)], problem, DQN(), compiled=True)
+    torch._dynamo.utils.counters.clear()
+    random = np.random.default_rng(0)
+    for size, updates in ((2, 3), (3, 3), (3, 2), (3, 4), (2, 2)):
+        genomes = [genome(i, convolved, batch_size=2) for i in range(size)]
+        fresh = Population(genomes, problem, DQN())
+        population.rebuild(genomes, [fresh.state(i) for i in range(size)])
+        plans = population.plans(np.full(size, updates))
+        samples = random_samples(plans, Problem(256, 3), random, dtype=torch.float32)
+        obs, later = (field.view(-1, 1, 16, 16) for field in (samples.obs, samples.next_obs))
+        population.learn(samples._replace(obs=obs, next_obs=later), plans)
+    assert not population.compiled.failed
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_in_half_precision_too():
+    """Products are in bfloat16; so much of both that they are near, though never alike."""
+    pair = [
+        Population(NINE[:2], PROBLEM, DQN(), compiled=compiled, half=torch.bfloat16)
+        for compiled in (True, False)
+    ]
+    random = np.random.default_rng(0)
+    plans = pair[0].plans(np.full(2, 3))
+    samples = random_samples(plans, PROBLEM, random, dtype=torch.float32)
+    losses = [population.learn(samples, plans).loss for population in pair]
+    assert not pair[0].compiled.failed
+    np.testing.assert_allclose(*losses, rtol=0.05)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ SIZE, LENGTH = 4, 11
 def round_of(steps, updates, periodic=False, dtype=torch.float64):
     rows = coefficients(np.array(steps), np.array(updates), HP, periodic)
     for own in torch.from_numpy(rows).to(dtype):
-        yield Coefficients(*own.unbind(1))
+        yield Coefficients(*own.unbind(0))
 
 
 def matrices(dtype=torch.float64):
@@ -82,7 +82,7 @@ def test_agents_not_due_keep_every_bit(periodic, dtype, gradient_scale):
     rows = {name: values[3:] for name, values in HP.items()}
     short = coefficients(np.array([99]), np.array([3]), rows, periodic)
     for own in torch.from_numpy(short).to(dtype):
-        c = Coefficients(*own.unbind(1))
+        c = Coefficients(*own.unbind(0))
         scratch = torch.empty_like(again[0])
         adam_(again[0], again[2], again[3], clip_(gradient[3:].clone(), c.clip), c, scratch)
     assert torch.equal(again[0], theta[3:])
@@ -107,7 +107,7 @@ def test_soft_targets_move_when_the_agent_is_due():
 
 def test_nobody_due_is_a_round_of_nothing():
     rows = coefficients(np.zeros(4, np.int64), np.zeros(4, np.int64), HP, False)
-    assert rows.shape == (0, 4, 6, 1)
+    assert rows.shape == (0, 6, 4, 1)
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e-3, 1.0, 1e4])

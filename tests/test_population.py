@@ -624,6 +624,15 @@ def another_signature(population):
     population.genomes[1] = group.genomes[row] = other
 
 
+def other_numbers(population):
+    population._hyperparameters = {n: v[::-1] for n, v in population._hyperparameters.items()}
+
+
+def numbers_apart(population):
+    group, _ = row_of(population, 1)
+    group.steps = group.steps.copy()
+
+
 def gate_nobody(population):
     group, _ = row_of(population, 2)
     group.network.mlp.blended = (False,) * 3
@@ -652,6 +661,8 @@ def compute_fewer_rows(population):
         (another_genome, "agent 1: its group is another genome's"),
         (another_architecture, "agent 1: its mask of layer 2"),
         (another_signature, "agent 1: its group is another genome's"),
+        (other_numbers, "agent .*: its numbers are another's"),
+        (numbers_apart, "a group has numbers that rounds do not read"),
         (gate_nobody, "its group computes layer 1 as if it were there, and not gated"),
         (compute_fewer_rows, "agent 2: its group does not compute all of 2 layers"),
     ],

@@ -36,7 +36,7 @@ class Signal(NamedTuple):
 
 
 class Algorithm(Protocol):
-    """A learning rule and a policy for a whole group of agents."""
+    """A learning rule for a whole group of agents, and a policy for all of them."""
 
     def signal(self, network: Network, online: Arranged, target: Arranged, batch: Batch) -> Signal:
         """How the outputs should change, for one update."""

@@ -56,16 +56,25 @@ def arrange(views: Weights, live: Live) -> Arranged:
     for k, mask in enumerate(live):
         rows = mask.keep.shape[0]
         own = {
-            part: views[f"hidden{k}.{part}"][:rows]
+            part: _first(rows, views[f"hidden{k}.{part}"])
             for part in ("weight", "bias", "scale", "shift", "gate")
             if f"hidden{k}.{part}" in views
         }
         bias, scale, shift, gate = (
-            own[part].unsqueeze(1) if part in own else None
+            _with_one_more(own[part]).transpose(0, 1) if part in own else None
             for part in ("bias", "scale", "shift", "gate")
         )
         assert bias is not None
         hidden.append(HiddenLayer(own["weight"], bias, scale, shift, gate, mask))
-    return Arranged(
-        tuple(convolutions), tuple(hidden), views["head.weight"], views["head.bias"].unsqueeze(2)
-    )
+    head_bias = _with_one_more(views["head.bias"]).permute(1, 2, 0)
+    return Arranged(tuple(convolutions), tuple(hidden), views["head.weight"], head_bias)
+
+
+def _first(rows: int, view: Tensor) -> Tensor:
+    """The first rows; a slice of all would make a program of its own for each number of them."""
+    return view if len(view) == rows else view[:rows]
+
+
+def _with_one_more(view: Tensor) -> Tensor:
+    """[1, P, W] of [P, W]; unsqueeze would make a program of its own for one agent."""
+    return view.expand(1, -1, -1)

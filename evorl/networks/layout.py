@@ -121,15 +121,22 @@ class Layout:
         self.shapes = shapes(problem, widest)
         sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
         self.fill = {name: -size % ALIGNED for name, size in sizes.items()}  # zeros behind it
-        self._parts = [size + self.fill[name] for name, size in sizes.items()]
-        self.length = sum(self._parts)  # D
+        self.length = 0  # D
+        self._places: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
+        for name, shape in self.shapes.items():
+            strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+            self._places[name] = (shape, strides, self.length)
+            self.length += sizes[name] + self.fill[name]
 
     def views(self, theta: Tensor) -> Weights:
         """The matrix [P, D] as named views; writing to one writes to the matrix."""
-        parts = torch.split(theta, self._parts, dim=1)
+        first, length = 0, self.length
+        if not torch.compiler.is_compiling():  # else it is all of its memory
+            first, length = int(theta.storage_offset()), theta.stride(0)
+        # as_strided is one call, and makes no guard on the number of rows where it is compiled
         return {
-            name: part[:, : math.prod(shape)].view(theta.shape[0], *shape)
-            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+            name: torch.as_strided(theta, (len(theta), *shape), (length, *strides), first + start)
+            for name, (shape, strides, start) in self._places.items()
         }
 
     def join(self, segments: Weights, out: Tensor | None = None) -> Tensor:

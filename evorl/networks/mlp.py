@@ -1,6 +1,7 @@
 """A stack of MLPs, one per agent, run as batched matrix products.
 
-Legend: P agents, R ≤ P rows that a layer computes, B batch, I inputs, W padded width, A actions.
+Legend: P agents, R ≤ P rows that a layer computes, B batch, I inputs, W a layer's padded
+width, A actions.
 
 The backward pass is written out instead of left to autograd: networks this small are bound by
 dispatch, and autograd's own share was half of an eager update. The tests check it against autograd.
@@ -123,7 +124,8 @@ class StackedMLP:
 def _affine(bias: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """The product and a bias: one call, or compiled a sum that is made with what follows."""
     if torch.compiler.is_compiling():
-        return torch.bmm(left, right) + bias
+        product = torch.bmm(left, right)
+        return product + bias.to(product.dtype)  # in half precision, as baddbmm
     return torch.baddbmm(bias, left, right)
 
 
