@@ -119,8 +119,8 @@ class CompiledRounds:
         mark((numbers,), 2)
         mark((*samples, numbers), 0)
         matrices = (group.theta, group.target, group.m, group.v)
-        # without this a size of 1 would get a program of its own
-        with SIZES.patch(backed_size_oblivious=True):
+        # else a size of 1 would get a program of its own, and so would as many updates as agents
+        with SIZES.patch(backed_size_oblivious=True, use_duck_shape=False):
             outcome = self._functions[kind](matrices, group.live, samples, group.gamma, numbers)
         if program := self._found(tensors):
             self._programs[key] = program

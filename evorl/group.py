@@ -20,7 +20,7 @@ from evorl.networks.network import Network
 from evorl.optimizer import Coefficients, adam_, clip_, limits_of
 
 Matrices = Sequence[Tensor]  # theta, target, m and v, [P, D] each
-UpdateFunction = Callable[[Matrices, Live, Batch, Tensor], Tensor]
+UpdateFunction = Callable[[Matrices, Live, Batch, Tensor], tuple[Tensor, Matrices]]
 
 
 class AgentState(NamedTuple):
@@ -169,19 +169,25 @@ class Group:
 
 
 def functional_update(network: Network, algorithm: Algorithm) -> UpdateFunction:
-    """The same update as a function of plain tensors, for torch.compile."""
+    """The same update as a function of plain tensors, for torch.compile; it changes none of them.
 
-    def update(matrices: Matrices, live: Live, batch: Batch, numbers: Tensor) -> Tensor:
-        theta, target, m, v = matrices
+    Errors [P, B], and the matrices anew. They are copied after all else has read them: a copy that
+    is written to at once costs nothing.
+    """
+
+    def update(
+        matrices: Matrices, live: Live, batch: Batch, numbers: Tensor
+    ) -> tuple[Tensor, Matrices]:
         layout, c = network.layout, Coefficients(*numbers.unbind(0))
-        online, old = (arrange(layout.views(matrix), live) for matrix in (theta, target))
+        online, old = (arrange(layout.views(matrix), live) for matrix in matrices[:2])
         signal = algorithm.signal(network, online, old, batch)
         gradient = layout.join(network.backward(online, signal.saved, signal.gradient))
         clip_(gradient, c.clip)
+        theta, target, m, v = (matrix.clone() for matrix in matrices)
         limits = limits_of(v)  # always: one program, whether or not some weights are marked
         adam_(theta, m, v, gradient, c, torch.empty_like(gradient), limits)
         target.lerp_(theta, c.tau)
-        return signal.td_error
+        return signal.td_error, (theta, target, m, v)
 
     return update
 

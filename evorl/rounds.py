@@ -63,9 +63,8 @@ def functional_round(network: Network, algorithm: Algorithm) -> RoundFunction:
             place = int(u.item())
             torch._check(place >= 0)  # type: ignore[no-untyped-call]
             torch._check(place < count)  # type: ignore[no-untyped-call]
-            after = [matrix.clone() for matrix in before]  # what a loop is given must not change
             batch = Batch(*(field.select(0, place) for field in batches))
-            found = update(after, live, batch, numbers.select(0, place))
+            found, after = update(before, live, batch, numbers.select(0, place))
             return u + 1, torch.select_scatter(errors, found, 0, place), *after
 
         first = torch.zeros((), dtype=torch.int64, device=numbers.device)
