@@ -4,9 +4,9 @@
 
 LunarLander-v3, eight agents, all else by default, but for short evaluations: their time is left
 out, as it depends on how good the agents are. Two runs take turns in one process, a twentieth of a
-generation each: one evolves, one does not. A generation in which a program was compiled is shown, but the median
-passes over it. The total counts it, against evolution: programs that both need are compiled by the
-run that evolves, and the other one takes them from there.
+generation each: one evolves, one does not. A generation in which a program was compiled is shown,
+but the median passes over it. The total counts it, against evolution: programs that both need are
+compiled by the run that evolves, and the other one takes them from there.
 
 Where evolution prefers larger networks, all steps become dearer, however well it is programmed. So
 there are two figures: throughput as it is, and as a share of what the other run would make if its
@@ -163,7 +163,7 @@ def main(overrides: tuple[str, ...], generations: int, eager: bool) -> None:
                 ratios.append((ratio, fair))
             tqdm.write(
                 f"generation {number}: {rates['with']:,.0f} against {rates['without']:,.0f}"
-                f" steps/s, {ratio:.0%}; networks of {growth:.2f}× the weights: {fair:.0%}; {groups}"
+                f" steps/s, {ratio:.0%}; networks {growth:.2f}× as large: {fair:.0%}; {groups}"
                 + (f"; compiled {new['with']} programs" if new["with"] else "")
             )
     totals = [loop.context.env_steps / loop.seconds for loop in loops.values()]
