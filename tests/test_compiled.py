@@ -153,9 +153,43 @@ def test_groups_and_rounds_of_any_size_share_a_program():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
-def test_a_loop_over_agents_has_a_program_for_each_number_of_them(monkeypatch):
-    """But not for each number of updates; traced only, which is where sizes are settled."""
+@pytest.fixture
+def traced_only(monkeypatch):
+    """Nothing is compiled; sizes are settled before."""
     monkeypatch.setattr(CompiledRounds, "_backend", lambda self, graph, inputs: graph.forward)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "architecture"),
+    [
+        (DQN(), Architecture((8, 16))),
+        (DQN(double=False, loss_kind="mse"), Architecture((8,), "tanh", dueling=True)),
+        (DQN(), Architecture((8, 8), "gelu", True, True, gated=(False, True))),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"n_step": 3}, {"one_hot": True}])
+def test_whatever_the_network_sizes_share_a_program(traced_only, algorithm, architecture, options):
+    n_step, one_hot = options.get("n_step", 1), "one_hot" in options
+    problem = Problem(6, 3, one_hot=one_hot)
+    population = Population([genome(0, architecture)], problem, algorithm, compiled=True)
+    torch._dynamo.utils.counters.clear()
+    random = np.random.default_rng(0)
+    for size, updates in ((1, 3), (3, 3), (2, 1)):
+        genomes = [genome(i, architecture, batch_size=4) for i in range(size)]
+        fresh = Population(genomes, problem, algorithm)
+        population.rebuild(genomes, [fresh.state(i) for i in range(size)])
+        plans = population.plans(np.full(size, updates))
+        samples = random_samples(plans, problem, random, steps=n_step, dtype=torch.float32)
+        if one_hot:
+            indices = torch.zeros_like(samples.action)
+            samples = samples._replace(obs=indices, next_obs=indices)
+        population.learn(samples, plans)
+    assert not population.compiled.failed
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_a_loop_over_agents_has_a_program_for_each_number_of_them(traced_only):
+    """But not for each number of updates."""
     problem = Problem(0, 3, image=(1, 16, 16))
     convolved = Architecture((8,), channels=(4,), kernels=(3,), strides=(1,))
     population = Population([genome(0, convolved)], problem, DQN(), compiled=True)
