@@ -24,7 +24,8 @@ def fold(samples: Samples, gamma: Tensor) -> Batch:
     bootstrap = samples.bootstrap.to(gamma.dtype)
     factor = gamma.view(1, -1, 1)
     if samples.rewards.shape[-1] == 1:
-        reward, discount = samples.rewards.squeeze(-1), factor * bootstrap
+        # a sum of one: squeeze would make a program of its own for one agent
+        reward, discount = samples.rewards.sum(-1), factor * bootstrap
     else:
         powers = factor.unsqueeze(-1) ** torch.arange(
             samples.rewards.shape[-1], device=gamma.device

@@ -37,6 +37,13 @@ def test_auto_compiles_long_runs_where_there_is_a_compiler(monkeypatch):
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="torch.compile needs g++")
 
 
+def as_rows_of_a_buffer(field):
+    """With memory between the items, as a replay has it."""
+    apart = torch.zeros(len(field), field[0].numel() + 3, dtype=field.dtype)
+    view = apart[:, : field[0].numel()].view(field.shape)
+    return view.copy_(field)
+
+
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize(
@@ -131,18 +138,20 @@ def test_agents_that_see_images_are_compiled_too():
 
 @pytest.mark.slow
 @needs_compiler
-def test_groups_and_rounds_of_any_size_share_a_program():
+@pytest.mark.parametrize("first", [(3, 3), (1, 2)])  # what they have in common is no rule
+def test_groups_and_rounds_of_any_size_share_a_program(first):
     """Of one, too; other genomes each time."""
     population = Population(NINE[:2], PROBLEM, DQN(), compiled=True)
     torch._dynamo.utils.counters.clear()
     random = np.random.default_rng(0)
-    sizes = ((3, 3), (1, 1), (2, 3), (1, 4), (5, 1))  # the first might be taken for a rule
+    sizes = (first, (2, 3), (1, 4), (5, 1))
     for size, updates in sizes:
         genomes = NINE[:size]
         fresh, eager = (Population(genomes, PROBLEM, DQN()) for _ in range(2))
         population.rebuild(genomes, [fresh.state(i) for i in range(size)])
         plans = population.plans(np.full(size, updates))
         samples = random_samples(plans, PROBLEM, random, dtype=torch.float32)
+        samples = Samples(*map(as_rows_of_a_buffer, samples))
         population.learn(samples, plans)
         eager.learn(samples, plans)
         for i in range(size):
@@ -183,7 +192,7 @@ def test_whatever_the_network_sizes_share_a_program(traced_only, algorithm, arch
         if one_hot:
             indices = torch.zeros_like(samples.action)
             samples = samples._replace(obs=indices, next_obs=indices)
-        population.learn(samples, plans)
+        population.learn(Samples(*map(as_rows_of_a_buffer, samples)), plans)
     assert not population.compiled.failed
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 

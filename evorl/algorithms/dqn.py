@@ -36,7 +36,8 @@ class DQN:
             values, saved = network.forward(online, batch.obs)
             future = next_values.amax(1)
         goal = torch.addcmul(batch.reward, batch.discount, future)
-        action = batch.action.unsqueeze(1)
+        # [P, 1, B]; unsqueeze would make a program of its own for one agent
+        action = batch.action.expand(1, -1, -1).transpose(0, 1)
         td_error = values.gather(1, action).squeeze(1) - goal
         slope = td_error.clamp(-1, 1) if self.loss_kind == "huber" else 2 * td_error
         gradient = torch.zeros_like(values).scatter_(1, action, (slope * batch.weight).unsqueeze(1))
