@@ -77,12 +77,13 @@ def prepared_loader(
         # DataLoader draws a seed when it begins: from here, not from the global generator.
         generator=torch.Generator(),
     )
+    wanted = torch.device(device)
     prepared: DataLoader[Samples | None] = prepare_data_loader(
         loader,
-        device=torch.device(device),
+        device=wanted,
         num_processes=1,
         process_index=0,
-        put_on_device=True,
+        put_on_device=wanted.type != "cpu",  # where samples are; to look through them takes time
         dispatch_batches=False,
     )
     return prepared
