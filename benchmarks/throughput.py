@@ -173,7 +173,7 @@ def graphs(generations: int = 10) -> list[Figure]:
     count = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     return [
         Figure(f"kinds of group seen in {generations} generations of mutations", len(kinds), ""),
-        Figure("graphs compiled for them", count, "", bar=3 * len(kinds), most=True),
+        Figure("graphs compiled for them", count, "", bar=10, most=True),
     ]
 
 
