@@ -32,10 +32,11 @@ from evorl.console import Console
 from evorl.distributed.mesh import Mesh
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
-from evorl.office import Begin, Office, make_checkpoints, make_office
+from evorl.office import Begin, Office, make_office
 from evorl.pipeline.context import Context
 from evorl.pipeline.save import Save
 from evorl.rank import Rank, make_rank
+from evorl.run_checkpoints import make_checkpoints
 from evorl.run_directory import RunDirectory
 
 SPEEDUP, END = 1.8, 0.02  # the bars

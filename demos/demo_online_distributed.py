@@ -17,10 +17,11 @@ from evorl.console import Console
 from evorl.distributed.disk import is_shared
 from evorl.distributed.world import World
 from evorl.evolution.lineage import birth
-from evorl.office import Begin, make_checkpoints, make_office
+from evorl.office import Begin, make_office
 from evorl.pipeline.context import Context
 from evorl.pipeline.save import Save
 from evorl.rank import make_rank
+from evorl.run_checkpoints import make_checkpoints
 from evorl.run_directory import RunDirectory
 from evorl.score import held_out_score
 from evorl.signals import ending_on_signals

@@ -98,7 +98,6 @@ class Checkpoints:
         draft = Draft(self.folder / f"{PLACE.format(generation)}{NEW}", self)
         with draft.writing():
             self.folder.mkdir(parents=True, exist_ok=True)
-            sync(self.folder.parent)
             draft.abandon()
             draft.path.mkdir()
         return draft
@@ -184,6 +183,7 @@ class Draft:
     def __init__(self, path: Path, owner: Checkpoints | None = None) -> None:
         self.path, self._owner = path, owner
         self.final = path.with_name(path.name.removesuffix(NEW))
+        self._unsettled: list[Path] = []  # files that need not be on the disk yet
 
     def write(self, stem: str, tensors: Mapping[str, Tensor]) -> Written:
         """Write a file of tensors; for a moment they are in memory twice."""
@@ -197,9 +197,15 @@ class Draft:
                 raise ValueError(f"{stem!r} is not a plain name of letters, digits, - and _")
             path = self.path / f"{stem}{SUFFIX}"
             path.write_bytes(data)
-            sync(path)
+            self._unsettled.append(path)
             with safe_open(path, "pt"):  # reads the header: better refused now than when resuming
                 return Written(stem, len(data), hashlib.sha256(data).hexdigest())
+
+    def settle(self) -> None:
+        """See that what was written is on the disk; `commit` does so for its own draft."""
+        with self.writing():
+            sync(*self._unsettled)
+            self._unsettled.clear()
 
     def commit(self, state: Facts, files: Sequence[Written], best: bool = False) -> Path:
         """Put it in its place and prune. `state` is JSON: lists for tuples, text for keys."""
@@ -215,8 +221,8 @@ class Draft:
             text = _text(json.loads(json.dumps(facts, sort_keys=True)))  # keys as text, then sorted
             _MANIFEST.validate_json(text, strict=True)  # it reads less than json writes
             (self.path / MANIFEST).write_bytes(text)
-            sync(self.path / MANIFEST)
-            sync(self.path)
+            folders = (self.path, owner.folder.parent)
+            sync(*self._unsettled, self.path / MANIFEST, *folders)
             aside = self.final
             while os.path.lexists(aside):
                 aside = aside.with_name(aside.name + OLD)

@@ -17,7 +17,6 @@ from torch.fx.experimental import _config
 from evorl.algorithms.base import Algorithm
 from evorl.group import Group
 from evorl.networks.layout import Signature
-from evorl.networks.network import Network
 from evorl.replay.transitions import Samples
 from evorl.rounds import Outcome, RoundFunction, eager_round, functional_round
 
@@ -110,18 +109,15 @@ class CompiledRounds:
         # copies: where a view begins in its memory would become an argument of the program
         samples = Samples(*(_apart(field) for field in samples))
         tensors = (*group.tensors, *samples, numbers)
-        if kind not in self._functions:
+        alike = kind[0]._replace(widths=()), kind[1]
+        if alike not in self._functions:
             function = functional_round(group.network, self.algorithm)
-            self._functions[kind] = _compiled(function, self._backend)
-        mark = _mark(group.network)
-        mark(group.tensors, 0)
-        mark(samples, 1)
-        mark((numbers,), 2)
-        mark((*samples, numbers), 0)
+            self._functions[alike] = _compiled(function, self._backend)
         matrices = (group.theta, group.target, group.m, group.v)
+        _mark_sizes(group, matrices, samples, numbers)
         # else a size of 1 would get a program of its own, and so would as many updates as agents
         with SIZES.patch(backed_size_oblivious=True, use_duck_shape=False):
-            outcome = self._functions[kind](matrices, group.live, samples, group.gamma, numbers)
+            outcome = self._functions[alike](matrices, group.live, samples, group.gamma, numbers)
         if program := self._found(tensors):
             self._programs[key] = program
         return outcome
@@ -162,17 +158,28 @@ def _apart(view: Tensor) -> Tensor:
     )
 
 
-def _mark(network: Network) -> Callable[[Sequence[Tensor], int], None]:
-    """Marks a dimension of tensors as one that comes and goes with evolution: groups, rounds."""
-    mark = torch._dynamo.mark_dynamic
-    if network.cnn is not None:  # some convolutions are a loop over the agents
-        mark = torch._dynamo.maybe_mark_dynamic
+def _mark_sizes(
+    group: Group, matrices: Sequence[Tensor], samples: Samples, numbers: Tensor
+) -> None:
+    """Mark what comes and goes with evolution: agents, updates, batches and the widths of layers.
 
-    def of(tensors: Sequence[Tensor], dimension: int) -> None:
-        for tensor in tensors:
-            mark(tensor, dimension)
-
-    return of
+    A program for all of them is as fast as one of their own, and has the same bits.
+    """
+    always = perhaps = torch._dynamo.maybe_mark_dynamic
+    if group.network.cnn is None:  # some convolutions are a loop over the agents
+        always = torch._dynamo.mark_dynamic
+    for tensor in group.tensors:
+        always(tensor, 0)
+    for tensor in (*samples, numbers):
+        always(tensor, 0)
+    for tensor in samples:
+        always(tensor, 1)
+        perhaps(tensor, 2)
+    always(numbers, 2)
+    for mask in group.live:
+        perhaps(mask.units, 2)
+    for matrix in matrices:  # as long as widths make it
+        perhaps(matrix, 1)
 
 
 def _compiled(function: RoundFunction, backend: Callable[..., Any]) -> RoundFunction:
@@ -188,6 +195,6 @@ def _compiled(function: RoundFunction, backend: Callable[..., Any]) -> RoundFunc
         own,
         backend=backend,
         fullgraph=True,
-        dynamic=False,  # widths static: dynamic ones were 26 % slower
+        dynamic=False,  # but for what is marked
     )
     return compiled

@@ -103,11 +103,12 @@ class Group:
 
     def mismatch(self, i: int, genome: Genome, state: AgentState | None) -> str | None:
         """In what row i is not what this genome (and state) says; None if it is."""
-        own, widths = signature(genome.architecture), self.layout.signature.widths
-        if self.genomes[i] != genome or self.layout.signature != own._replace(widths=widths):
+        group, architecture = self.layout.signature, genome.architecture
+        own = signature(architecture)._replace(widths=group.widths, gates=group.gates)
+        if self.genomes[i] != genome or group != own:
             return "group is another genome's"
-        if any(had < wanted for had, wanted in zip(widths, own.widths, strict=False)):
-            return f"group is {widths} wide, not {own.widths}"
+        if any(had < own for had, own in zip(group.widths, architecture.hidden, strict=False)):
+            return f"group is {group.widths} wide, not {architecture.hidden}"
         for name, value in genome.hyperparameters.items():
             if self.hp[name][i] != value:
                 return f"{name} is {self.hp[name][i]}, not {value}"
@@ -179,7 +180,8 @@ def functional_update(network: Network, algorithm: Algorithm) -> UpdateFunction:
         matrices: Matrices, live: Live, batch: Batch, numbers: Tensor
     ) -> tuple[Tensor, Matrices]:
         layout, c = network.layout, Coefficients(*numbers.unbind(0))
-        online, old = (arrange(layout.views(matrix), live) for matrix in matrices[:2])
+        widths = [mask.units.shape[2] for mask in live]
+        online, old = (arrange(layout.views_of(each, widths), live) for each in matrices[:2])
         signal = algorithm.signal(network, online, old, batch)
         gradient = layout.join(network.backward(online, signal.saved, signal.gradient))
         clip_(gradient, c.clip)

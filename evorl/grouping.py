@@ -18,12 +18,11 @@ from itertools import combinations, zip_longest
 from typing import NamedTuple
 
 from evorl.genome import Genome
-from evorl.networks.layout import Layout, Problem, Signature, power_of_two, signature
+from evorl.networks.layout import Layout, Problem, Signature, aligned, signature
 
 # What a further matrix costs per update, in multiply-adds of an update: about 0.35 ms eager on one
-# core. Compiled it is 0.09 ms, half in the program and half in a round's calls, and as much again
-# for a program that may have to be made for it, which takes 10 s once.
-CALL = {True: 1.0e6, False: 2.4e6}
+# core. Compiled it is 0.09 ms, half in the program and half in a round's calls.
+CALL = {True: 0.5e6, False: 2.4e6}
 
 
 class Kind(NamedTuple):
@@ -40,7 +39,7 @@ class Part(NamedTuple):
     kinds: list[Kind]  # their own, each once
     depths: dict[int, int]  # how many agents have so many layers
     as_one: Kind
-    work: dict[tuple[int, ...], int]  # of all of them, by widths; as far as it was asked
+    work: dict[Signature, int]  # of all of them, computed as this; as far as it was asked
 
 
 def kinds_of(problem: Problem, genomes: Sequence[Genome], compiled: bool) -> list[Kind]:
@@ -49,7 +48,7 @@ def kinds_of(problem: Problem, genomes: Sequence[Genome], compiled: bool) -> lis
     counts, alike = Counter(own), dict[Signature, list[Part]]()
     for kind in sorted(counts):
         part = Part([kind], {len(kind.signature.widths): counts[kind]}, kind, {})
-        alike.setdefault(kind.signature._replace(widths=()), []).append(part)
+        alike.setdefault(kind.signature._replace(widths=(), gates=True), []).append(part)
     merge = Merge(problem, compiled)
     merged = [part for parts in alike.values() for part in merge(parts)]
     shared = {kind: part.as_one for part in merged for kind in part.kinds}
@@ -57,10 +56,11 @@ def kinds_of(problem: Problem, genomes: Sequence[Genome], compiled: bool) -> lis
 
 
 def _own_kind(genome: Genome, compiled: bool) -> Kind:
+    architecture, own = genome.architecture, signature(genome.architecture)
+    if compiled:  # one program for all widths: few of them would save nothing
+        own = own._replace(widths=tuple(map(aligned, architecture.hidden)))
     batch = int(genome.hyperparameters["batch_size"])
-    if compiled:  # mutated batch sizes mostly keep their program
-        batch = power_of_two(batch)
-    return _even(Kind(signature(genome.architecture), batch, any(genome.architecture.gated)))
+    return _with_room(Kind(own, batch, any(architecture.gated)), compiled)
 
 
 class Merge:
@@ -80,17 +80,17 @@ class Merge:
         pairs = [
             (-saved, i, j)
             for (i, a), (j, b) in combinations(left.items(), 2)
-            if (saved := costs[i] + costs[j] - self._cost(_largest(a, b), a, b)) > 0
+            if (saved := costs[i] + costs[j] - self._cost(self._largest(a, b), a, b)) > 0
         ]
         heapify(pairs)
         while pairs:
             _, i, j = heappop(pairs)
             if i not in left or j not in left:
                 continue
-            new, number = _joined(left.pop(i), left.pop(j)), len(costs)
+            new, number = self._joined(left.pop(i), left.pop(j)), len(costs)
             costs.append(self._cost(new.as_one, new))
             for k, part in left.items():
-                saved = costs[k] + costs[number] - self._cost(_largest(part, new), part, new)
+                saved = costs[k] + costs[number] - self._cost(self._largest(part, new), part, new)
                 if saved > 0:
                     heappush(pairs, (-saved, k, number))
             left[number] = new
@@ -98,11 +98,11 @@ class Merge:
 
     def _cost(self, kind: Kind, *parts: Part) -> float:
         """Multiply-adds of one update of all of these, computed as this kind."""
-        widths, work = kind.signature.widths, 0
+        signature, work = kind.signature, 0
         for part in parts:
-            if widths not in part.work:
-                part.work[widths] = self._work(kind.signature, part)
-            work += part.work[widths]
+            if signature not in part.work:
+                part.work[signature] = self._work(signature, part)
+            work += part.work[signature]
         return CALL[self.compiled] + kind.batch * work
 
     def _work(self, signature: Signature, part: Part) -> int:
@@ -114,28 +114,32 @@ class Merge:
             for own, agents in part.depths.items()
         )
 
+    def _joined(self, a: Part, b: Part) -> Part:
+        together = self._largest(a, b)
+        return Part(a.kinds + b.kinds, Counter(a.depths) + Counter(b.depths), together, {})
 
-def _joined(a: Part, b: Part) -> Part:
-    return Part(a.kinds + b.kinds, Counter(a.depths) + Counter(b.depths), _largest(a, b), {})
+    def _largest(self, a: Part, b: Part) -> Kind:
+        """As wide, deep and large as the larger of the two in each; they differ in size alone."""
+        one, other = a.as_one, b.as_one
+        pairs = zip_longest(one.signature.widths, other.signature.widths, fillvalue=0)
+        widths = tuple(max(pair) for pair in pairs)
+        skips = one.skips or other.skips or len(one.signature.widths) != len(other.signature.widths)
+        signature = one.signature._replace(widths=widths)
+        kind = Kind(signature, max(one.batch, other.batch), skips)
+        return _with_room(kind, self.compiled)
 
 
-def _largest(a: Part, b: Part) -> Kind:
-    """As wide, deep and large as the larger of the two in each; they differ in size alone."""
-    one, other = a.as_one, b.as_one
-    pairs = zip_longest(one.signature.widths, other.signature.widths, fillvalue=0)
-    widths = tuple(max(pair) for pair in pairs)
-    skips = one.skips or other.skips or len(one.signature.widths) != len(other.signature.widths)
-    signature = one.signature._replace(widths=widths)
-    return _even(Kind(signature, max(one.batch, other.batch), skips))
+def _with_room(kind: Kind, compiled: bool) -> Kind:
+    """Even where some agents pass a layer by: what goes in must be as wide as what comes out.
 
-
-def _even(kind: Kind) -> Kind:
-    """Where some agents pass a layer by, what goes in must be as wide as what comes out."""
-    if not kind.skips:
-        return kind
+    Compiled, there is room for gates only there. A program does not ask whether widths happen to
+    be equal.
+    """
     widths = kind.signature.widths
-    signature = kind.signature._replace(widths=(max(widths),) * len(widths))
-    return kind._replace(signature=signature)
+    if kind.skips:
+        widths = (max(widths),) * len(widths)
+    gates = kind.skips or not compiled
+    return kind._replace(signature=kind.signature._replace(widths=widths, gates=gates))
 
 
 @cache

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.errors import RunError
-from evorl.writing import replace, strict_json, sync, writing
+from evorl.writing import replace, strict_json, writing
 
 
 class GrowingFile:
@@ -31,13 +31,6 @@ class GrowingFile:
             finally:
                 os.close(file)
         self._waiting = b""
-
-    def sync(self) -> None:
-        """`flush`, and see that everything is on the disk."""
-        self.flush()
-        if self.path.exists():
-            with writing(self.path):
-                sync(self.path)
 
     def lines(self) -> int:
         """How many are in the file."""

@@ -1,14 +1,13 @@
 """What only the main rank does: it keeps the run's directory, decides, and writes things down."""
 
-import hashlib
 import warnings
 from typing import Any, NamedTuple
 
-from evorl.checkpoint import Checkpoints
 from evorl.config import RunConfig
 from evorl.console import Console
 from evorl.distributed.world import World
 from evorl.envs import Episodes
+from evorl.errors import ConfigError
 from evorl.group import newborn
 from evorl.networks.initial import fresh_parameters
 from evorl.parts import make_evolve
@@ -22,14 +21,8 @@ from evorl.pipeline.restore import Restore
 from evorl.pipeline.save import Progress
 from evorl.pipeline.tell import Tell
 from evorl.pipeline.track import Track
-from evorl.run_directory import CHECKPOINTS, LINEAGE, METRICS, RunDirectory
+from evorl.run_directory import LINEAGE, METRICS, RunDirectory
 from evorl.tracking import Tracking
-
-# What may change when a run goes on: none of it touches how agents learn.
-CHANGEABLE: dict[str, Any] = dict.fromkeys(
-    ("name", "run", "budget", "mesh", "checkpoint", "tracking"), True
-)
-CHANGEABLE["env"] = {"max_failures"}
 
 
 class Office(NamedTuple):
@@ -96,16 +89,9 @@ def make_office(
         Tell(everybody, hall, evolve, console),
         RefuseAllDead(directory),
         evolve,
-        Progress(everybody, hall, evolve, directory),
+        Progress(everybody, hall, evolve, directory, config.budget),
         Tracking(config, directory, console),
     )
-
-
-def make_checkpoints(config: RunConfig, directory: RunDirectory) -> Checkpoints:
-    """The checkpoints of a run, which know it by everything that may not change."""
-    kept = config.model_dump(mode="json", exclude=CHANGEABLE)
-    known = hashlib.sha256(repr(sorted(kept.items())).encode()).hexdigest()
-    return Checkpoints(directory.path / CHECKPOINTS, known, config.checkpoint.keep)
 
 
 class Begin:
@@ -138,17 +124,26 @@ class Begin:
             self.anew(context)
             return
         if self.office is not None and checkpoint is not None:
+            self._refuse_other_precision(checkpoint.state["precision"])
             self.office.progress.restore(checkpoint, context)
-            self._replan(context, self.office)
+            self._replan(context, self.office, checkpoint.state["budget"])
             self.office.directory.remove_summary()
             self.office.tracking.begin()
         restore.load_replays(checkpoint)
 
-    def _replan(self, context: Context, office: Office) -> None:
-        """A run that had ended goes on if there is more to spend now; its agents evolve first."""
+    def _refuse_other_precision(self, had: str) -> None:
+        if had != (now := self.world.precision):
+            raise ConfigError(
+                f"mixed_precision: cannot change in a run that has begun ({had!r}, got {now!r});"
+                f" launch it with --mixed_precision {had}"
+            )
+
+    def _replan(self, context: Context, office: Office, budget: dict[str, Any]) -> None:
+        """A run that had ended goes on if its budget is another now; its agents evolve first."""
         ended, hall = context.finished, office.hall
-        context.last = False
-        context.finished = hall.stop_at is not None and hall.score >= hall.stop_at
+        if budget != office.progress.budget:
+            context.last = False
+            context.finished = hall.stop_at is not None and hall.score >= hall.stop_at
         office.begin(context)
         if ended and not context.finished:
             context.generation -= 1  # as it was when the others evolved

@@ -7,9 +7,9 @@ from typing import Any
 from evorl.config import RunConfig, parse_config
 from evorl.config.yaml_text import one_line
 from evorl.errors import ConfigError, RunError
-from evorl.office import CHANGEABLE
+from evorl.run_checkpoints import CHANGEABLE
 from evorl.run_directory import RunDirectory
-from evorl.run_state import refuse_damaged
+from evorl.run_state import refuse_damaged, spent_steps
 
 
 def reopen(directory: RunDirectory, overrides: Sequence[str] = ()) -> RunConfig:
@@ -18,6 +18,11 @@ def reopen(directory: RunDirectory, overrides: Sequence[str] = ()) -> RunConfig:
     refuse_damaged(directory, old)
     new = parse_config(old.model_dump(), overrides, source=str(directory.path / "config.yaml"))
     refuse_changes(directory, old, new, {**CHANGEABLE, "name": False, "run": False})
+    if (spent := spent_steps(directory, new)) > new.budget.env_steps < old.budget.env_steps:
+        raise ConfigError(
+            f"budget.env_steps: the run has spent {spent:,} already, got {new.budget.env_steps:,};"
+            " give more, or leave it out"
+        )
     if directory.finished and new.budget == old.budget:
         raise RunError(
             one_line(

@@ -196,9 +196,9 @@ class RunDirectory:
     def sync(self) -> None:
         """See that all lines are on the disk, before something there relies on them."""
         for file in self._growing.values():
-            file.sync()
+            file.flush()
         with writing(self.path):
-            sync(self.path)
+            sync(self.path, *(file.path for file in self._growing.values() if file.path.exists()))
 
     def lines(self) -> dict[str, int]:
         """How many lines the files have on the disk that grow while a run goes on."""

@@ -2,16 +2,17 @@
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from evorl.checkpoint import MANIFEST, NEW
 from evorl.config import RunConfig
 from evorl.config.yaml_text import one_line
-from evorl.errors import EvorlError, RunError
+from evorl.errors import CheckpointError, EvorlError, RunError
+from evorl.run_checkpoints import make_checkpoints
 from evorl.run_directory import (
     CHECKPOINTS,
     CONFIG,
@@ -117,33 +118,25 @@ def state_of(path: Path) -> RunState:
 
 def refuse_damaged(directory: RunDirectory, config: RunConfig) -> None:
     """RunError where `evorl resume` has nothing to go on from; looks at no weights."""
-    births = len(directory.lineage().births)
-    path, found = directory.path, sorted((directory.path / CHECKPOINTS).glob("generation-*"))
-    checkpoints = [each for each in found if each.suffix != NEW]
-    if not checkpoints and births < (agents := config.population.size):
-        raise RunError(
-            one_line(f"{path / LINEAGE}: has {births} of {agents} agents; remove it and train anew")
-        )
-    known = [lines for checkpoint in reversed(checkpoints) if (lines := _lines_at(checkpoint))]
-    if checkpoints and not known:
-        raise RunError(one_line(f"{checkpoints[-1]}: no checkpoint there can be used"))
-    for name, count in directory.lines().items():
-        if known and count < known[0][name]:
+    births, path = len(directory.lineage().births), directory.path
+    try:
+        with warnings.catch_warnings(action="ignore"):  # whoever loads it warns
+            newest = make_checkpoints(config, directory, directory.schedule()).newest(stems=())
+    except CheckpointError as error:
+        raise RunError(str(error)) from None
+    if newest is None:
+        if births < (agents := config.population.size):
             raise RunError(
                 one_line(
-                    f"{path / name}: has {count} lines, but had {known[0][name]} at the last"
-                    " checkpoint"
+                    f"{path / LINEAGE}: has {births} of {agents} agents; remove it and train anew"
                 )
             )
-
-
-def _lines_at(checkpoint: Path) -> dict[str, int] | None:
-    """How many lines a run's files had at a checkpoint; None if it does not say."""
-    try:
-        lines = json.loads((checkpoint / MANIFEST).read_bytes())["state"]["lines"]
-        return {name: int(lines[name]) for name in (METRICS, LINEAGE)}
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+        return
+    for name, count in directory.lines().items():
+        if count < (had := newest.state["lines"][name]):
+            raise RunError(
+                one_line(f"{path / name}: has {count} lines, but had {had} at the last checkpoint")
+            )
 
 
 def _progress(path: Path, config: RunConfig) -> dict[str, Any]:
@@ -160,6 +153,12 @@ def _progress(path: Path, config: RunConfig) -> dict[str, Any]:
         raise RunError(one_line(f"{path}: its last line is not of a run's metrics")) from None
     best = best if best is None or math.isfinite(best) else None
     return {"generation": generation, "best": best, **_spent(config, steps, evaluation)}
+
+
+def spent_steps(directory: RunDirectory, config: RunConfig) -> int:
+    """The steps that count against the budget, as far as they are written down."""
+    share: float = _progress(directory.path / METRICS, config)["share"]
+    return round(share * config.budget.env_steps)
 
 
 def _result(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:

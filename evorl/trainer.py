@@ -19,7 +19,7 @@ from evorl.envs import EnvSpec, choose_backend
 from evorl.evolution.lineage import birth
 from evorl.evolution.schedule import Schedule
 from evorl.grouping import kinds_of
-from evorl.office import Begin, Office, make_checkpoints, make_office
+from evorl.office import Begin, Office, make_office
 from evorl.parts import env_spec
 from evorl.pipeline.context import Context
 from evorl.pipeline.follow import FollowSchedule
@@ -30,6 +30,7 @@ from evorl.pipeline.save import Save
 from evorl.pipeline.task import Task
 from evorl.rank import Rank, make_rank
 from evorl.resuming import find_started, with_known_choices
+from evorl.run_checkpoints import make_checkpoints
 from evorl.run_directory import RunDirectory
 from evorl.score import Score, held_out_score, summary
 from evorl.tracking import refuse_missing
@@ -72,7 +73,7 @@ def train(
         config = _resolved(config, rank)
         directory, resumed = _open_directory(config, rank, world, schedule, resume, stack)
         shared = is_shared(world, directory.path, config.checkpoint.shared_filesystem)
-        checkpoints, office = make_checkpoints(config, directory), None
+        checkpoints, office = make_checkpoints(config, directory, schedule), None
         if world.main:
             office = make_office(
                 config, directory, rank.everybody, rank.episodes, console, world.data

@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,16 @@ def replace(path: Path, text: str) -> None:
             raise
 
 
-def sync(path: Path) -> None:
-    """See that a file, or a folder's list of files, is on the disk."""
+def sync(*paths: Path) -> None:
+    """See that files, or folders' lists of files, are on the disk.
+
+    All at once: a file system that keeps a journal then writes it once, and each write is a wait.
+    """
+    with ThreadPoolExecutor(max(1, len(paths))) as threads:
+        list(threads.map(_sync, paths))
+
+
+def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

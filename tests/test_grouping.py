@@ -26,9 +26,8 @@ def sizes(genomes, compiled):
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_alike_agents_are_one_matrix(compiled):
-    assert set(kinds_of(PROBLEM, [agent(i) for i in range(8)], compiled)) == {
-        Kind(signature(Architecture((64, 64))), 64)
-    }
+    alike = signature(Architecture((64, 64)))._replace(gates=not compiled)
+    assert set(kinds_of(PROBLEM, [agent(i) for i in range(8)], compiled)) == {Kind(alike, 64)}
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -50,7 +49,7 @@ def test_a_narrow_agent_rides_along_and_a_wide_one_gets_a_matrix_of_its_own():
     others = [agent(i) for i in range(7)]
     kinds = kinds_of(PROBLEM, [*others, agent(7, (48, 48))], compiled=True)
     assert {kind.signature.widths for kind in kinds} == {(64, 64)}
-    kinds = kinds_of(PROBLEM, [*others, agent(7, (80, 60))], compiled=True)
+    kinds = kinds_of(PROBLEM, [*others, agent(7, (90, 60))], compiled=True)
     assert [kind.signature.widths for kind in kinds] == [(64, 64)] * 7 + [(96, 64)]
 
 
@@ -73,9 +72,11 @@ def test_agents_that_differ_in_more_than_size_share_no_matrix():
     assert sizes([agent(0), tanh], compiled=False) == [1, 1]
 
 
-def test_a_compiled_batch_is_a_power_of_two():
-    assert kinds_of(PROBLEM, [agent(0, batch=48)], compiled=True)[0].batch == 64
-    assert kinds_of(PROBLEM, [agent(0, batch=48)], compiled=False)[0].batch == 48
+def test_compiled_widths_are_rounded_up_by_little():
+    """One program has them all. What is eager has fewer widths, and more agents in each matrix."""
+    for compiled, expected in ((True, (80, 112)), (False, (96, 128))):
+        (kind,) = kinds_of(PROBLEM, [agent(0, (70, 100), batch=48)], compiled)
+        assert (kind.signature.widths, kind.batch) == (expected, 48)
 
 
 some_agents = st.lists(
@@ -101,7 +102,7 @@ def first_layers(signature, depth):
     return signature._replace(widths=signature.widths[:depth])
 
 
-def as_one_kind(kinds):
+def as_one_kind(kinds, compiled):
     """All of these in one matrix."""
     deepest = max(len(kind.signature.widths) for kind in kinds)
     padded = [(*k.signature.widths, *[0] * (deepest - len(k.signature.widths))) for k in kinds]
@@ -109,7 +110,7 @@ def as_one_kind(kinds):
     skips = any(k.skips or len(k.signature.widths) < deepest for k in kinds)
     if skips:
         widths = (max(widths),) * deepest
-    signature = kinds[0].signature._replace(widths=widths)
+    signature = kinds[0].signature._replace(widths=widths, gates=skips or not compiled)
     return Kind(signature, max(kind.batch for kind in kinds), skips)
 
 
@@ -119,15 +120,17 @@ def test_the_answer_fits_is_no_dearer_than_the_extremes_and_knows_no_order(found
     genomes = [agent(i, tuple(hidden), batch) for i, (hidden, batch) in enumerate(found)]
     kinds = kinds_of(PROBLEM, genomes, compiled)
     for own, kind in zip(genomes, kinds, strict=True):
-        fits, widths = signature(own.architecture), kind.signature.widths
-        assert kind.signature == fits._replace(widths=widths)
-        assert len(widths) >= own.architecture.depth
-        assert all(had >= wanted for had, wanted in zip(widths, fits.widths, strict=False))
+        hidden, widths = own.architecture.hidden, kind.signature.widths
+        room = {"widths": widths, "gates": kind.skips or not compiled}
+        assert kind.signature == signature(own.architecture)._replace(**room)
+        assert len(widths) >= len(hidden)
+        assert all(had >= units for had, units in zip(widths, hidden, strict=False))
+        assert all(width % 16 == 0 for width in widths) or not compiled
         assert not kind.skips or len(set(widths)) == 1
         assert kind.skips or len(widths) == own.architecture.depth
         assert kind.batch >= own.hyperparameters["batch_size"]
     alone = [kinds_of(PROBLEM, [own], compiled)[0] for own in genomes]
-    together = [as_one_kind(alone)] * len(alone)
+    together = [as_one_kind(alone, compiled)] * len(alone)
     for extreme in (alone, together):
         assert cost(genomes, kinds, compiled) <= cost(genomes, extreme, compiled) * (1 + 1e-9)
     order = list(range(len(genomes)))
@@ -140,7 +143,7 @@ def the_slow_way(problem, genomes, compiled):
     own = [kinds_of(problem, [g], compiled)[0] for g in genomes]
 
     def weighed(part):
-        as_one = as_one_kind(part)
+        as_one = as_one_kind(part, compiled)
         depths = [len((as_one if compiled else kind).signature.widths) for kind in part]
         work = sum(multiply_adds(problem, first_layers(as_one.signature, d)) for d in depths)
         return CALL[compiled] + as_one.batch * work
@@ -149,7 +152,7 @@ def the_slow_way(problem, genomes, compiled):
         costs = [weighed(part) for part in parts]
         best, most = None, 0.0
         for i, j in combinations(range(len(parts)), 2):
-            a, b = (parts[k][0].signature._replace(widths=()) for k in (i, j))
+            a, b = (parts[k][0].signature._replace(widths=(), gates=True) for k in (i, j))
             if a == b and (saved := costs[i] + costs[j] - weighed(parts[i] + parts[j])) > most:
                 best, most = (parts[i], parts[j]), saved
         return best
@@ -158,7 +161,7 @@ def the_slow_way(problem, genomes, compiled):
     while best := best_merge(parts):
         a, b = best
         parts = [part for part in parts if part is not a and part is not b] + [a + b]
-    shared = {kind: as_one_kind(part) for part in parts for kind in part}
+    shared = {kind: as_one_kind(part, compiled) for part in parts for kind in part}
     return [shared[kind] for kind in own]
 
 

@@ -28,6 +28,7 @@ ROWS = [
     ("evolution",),
     ("agent_file", "checkpoint", "console", "generation_table"),
     ("run_directory",),
+    ("run_checkpoints",),
     ("run_state", "tracking"),
     ("pipeline",),
     ("parts", "threads", "starter", "doctor"),

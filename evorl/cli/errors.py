@@ -16,6 +16,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
+        let_main_speak_first()  # it has the same to say
         if is_main_process_of_launch():
             error.show()
         sys.exit(2)

@@ -1,9 +1,11 @@
 """Whether all ranks see the main rank's disk."""
 
+import secrets
 from pathlib import Path
 from typing import Literal
 
 from evorl.distributed.world import World
+from evorl.writing import writing
 
 
 def is_shared(world: World, folder: Path | None, setting: Literal["auto"] | bool = "auto") -> bool:
@@ -15,8 +17,9 @@ def is_shared(world: World, folder: Path | None, setting: Literal["auto"] | bool
     told = None
     if world.main:
         assert folder is not None
-        token = folder.absolute() / ".seen-by-all-ranks"
-        token.touch()
+        token = folder.absolute() / f".seen-by-all-ranks-{secrets.token_hex(8)}"
+        with writing(folder):
+            token.touch()
         told = str(token).encode()
     token = Path(world.broadcast(told).decode())
     blind = world.agree(not token.exists())

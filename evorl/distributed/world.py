@@ -74,6 +74,11 @@ class World:
                 self._meeting = Meeting(self.rank, self.size, timeout)
 
     @property
+    def precision(self) -> str:
+        """Accelerate's mixed precision: no or bf16."""
+        return str(self.accelerator.mixed_precision)
+
+    @property
     def half(self) -> torch.dtype | None:
         """The type of matrix products that Accelerate's mixed precision asks for; None: their own.
 

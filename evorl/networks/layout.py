@@ -25,6 +25,7 @@ ALIGNED = 16
 Weights = dict[str, Tensor]  # segment name → [P, *segment shape]
 Parameters = dict[str, Tensor]  # segment name → one agent's own weights, without padding
 Shapes = dict[str, tuple[int, ...]]
+Place = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides and start of a segment
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Signature(NamedTuple):
     channels: tuple[int, ...]
     kernels: tuple[int, ...]
     strides: tuple[int, ...]
+    gates: bool = True  # is there room for one wherever a layer can have a gate?
 
 
 def signature(architecture: Architecture) -> Signature:
@@ -113,7 +115,7 @@ class Layout:
             activation=signature.activation,
             layer_norm=signature.layer_norm,
             dueling=signature.dueling,
-            gated=(False, *(a == b for a, b in pairwise(widths))),  # wherever a layer can be
+            gated=(False, *(signature.gates and a == b for a, b in pairwise(widths))),
             channels=signature.channels,
             kernels=signature.kernels,
             strides=signature.strides,
@@ -121,23 +123,38 @@ class Layout:
         self.shapes = shapes(problem, widest)
         sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
         self.fill = {name: -size % ALIGNED for name, size in sizes.items()}  # zeros behind it
-        self.length = 0  # D
-        self._places: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
-        for name, shape in self.shapes.items():
-            strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-            self._places[name] = (shape, strides, self.length)
-            self.length += sizes[name] + self.fill[name]
+        self._places, self.length = self._laid_out(widths)  # D
 
     def views(self, theta: Tensor) -> Weights:
         """The matrix [P, D] as named views; writing to one writes to the matrix."""
-        first, length = 0, self.length
-        if not torch.compiler.is_compiling():  # else it is all of its memory
-            first, length = int(theta.storage_offset()), theta.stride(0)
         # as_strided is one call, and makes no guard on the number of rows where it is compiled
+        first, length = int(theta.storage_offset()), theta.stride(0)
         return {
             name: torch.as_strided(theta, (len(theta), *shape), (length, *strides), first + start)
             for name, (shape, strides, start) in self._places.items()
         }
+
+    def views_of(self, theta: Tensor, widths: Sequence[int]) -> Weights:
+        """The same for torch.compile, of a matrix with layers of any widths: they may be symbols.
+
+        It has all of its memory to itself, and widths are multiples of what segments begin at.
+        """
+        places, length = self._laid_out(widths)
+        return {
+            name: torch.as_strided(theta, (len(theta), *shape), (length, *strides), start)
+            for name, (shape, strides, start) in places.items()
+        }
+
+    def _laid_out(self, widths: Sequence[int]) -> tuple[dict[str, Place], int]:
+        """Where each segment lies if layers have these widths, and how long a row is."""
+        places: dict[str, Place] = {}
+        end = 0
+        for name, own in self.shapes.items():
+            shape = _resized(name, own, widths)
+            strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+            places[name] = (shape, strides, end)
+            end += math.prod(shape) + self.fill[name]
+        return places, end
 
     def join(self, segments: Weights, out: Tensor | None = None) -> Tensor:
         """Named segments as a matrix [P, D], written into `out` if given.
@@ -180,6 +197,19 @@ class Layout:
         return self.pack(ones)
 
 
+def _resized(name: str, shape: tuple[int, ...], widths: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a segment if hidden layers had these widths."""
+    layer, part = name.split(".")
+    if layer == "head" and part == "weight":
+        return (shape[0], widths[-1])
+    if not layer.startswith("hidden") or part == "gate":
+        return shape
+    k = int(layer.removeprefix("hidden"))
+    if part != "weight":
+        return (widths[k],)
+    return (widths[k - 1] if k else shape[0], widths[k])
+
+
 def _corner(shape: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(0, size) for size in shape)
 
@@ -193,6 +223,11 @@ def bucket(size: int) -> int:
     above = power_of_two(size)
     middle = above // 4 * 3
     return middle if size <= middle and middle % ALIGNED == 0 else above
+
+
+def aligned(size: int) -> int:
+    """Rounded up to a multiple of what segments are aligned to."""
+    return -(-size // ALIGNED) * ALIGNED
 
 
 def power_of_two(size: int) -> int:

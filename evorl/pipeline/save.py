@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from evorl.checkpoint import Checkpoint, Checkpoints, Draft, Written, serialise
-from evorl.config import CheckpointConfig
+from evorl.config import BudgetConfig, CheckpointConfig
 from evorl.distributed.world import World
 from evorl.errors import CheckpointError, RunError
 from evorl.genome import Genome
@@ -81,6 +81,8 @@ class Save:
         try:
             if self.shared or self.world.main:
                 files = [draft.write(*file) for file in replays.items()]
+            if not self.world.main:
+                draft.settle()
         except CheckpointError as error:
             problem = str(error)
         if not self.shared:
@@ -122,6 +124,7 @@ class Save:
             files.append(draft.write(POPULATION, pack(self.progress.everybody.states)))
             files.append(draft.write(PROGRESS, tensors))
             state["mesh"] = {"population": self.world.population, "data": self.world.data}
+            state["precision"] = self.world.precision
             draft.commit(state, files, best=self.progress.improved)
             self.progress.saved()
         except CheckpointError as error:
@@ -138,9 +141,10 @@ class Progress:
         hall: HallOfFame,
         evolve: Evolve | None,
         directory: RunDirectory,
+        budget: BudgetConfig,
     ) -> None:
         self.everybody, self.hall, self.evolve = everybody, hall, evolve
-        self.directory = directory
+        self.directory, self.budget = directory, budget.model_dump(mode="json")
         self._best = -float("inf")  # confirmed score at the last checkpoint
 
     @property
@@ -170,6 +174,7 @@ class Progress:
         tensors |= context.tensors()
         found: dict[str, Any] = {
             "agents": agents,
+            "budget": self.budget,
             "context": context.numbers(),
             "hall": hall,
             "lines": self.directory.lines(),

@@ -17,9 +17,9 @@ from evorl.envs import EnvSpec
 from evorl.errors import CheckpointError, RunError
 from evorl.genome import Genome
 from evorl.networks.layout import Parameters, Problem, shapes
-from evorl.office import make_checkpoints
 from evorl.parts import env_spec
 from evorl.pipeline.save import POPULATION, Agents, read_agents
+from evorl.run_checkpoints import make_checkpoints
 from evorl.run_directory import BEST, LOCK, RunDirectory
 from evorl.seeding import held_out
 from evorl.shipping.interface import Interface, interface_of
@@ -80,7 +80,7 @@ def used_seeds(config: RunConfig) -> set[int]:
 def _find(directory: RunDirectory, config: RunConfig, id: int | None) -> Found:
     if id is None:
         return _best(directory)
-    checkpoint = make_checkpoints(config, directory).newest([POPULATION])
+    checkpoint = make_checkpoints(config, directory, directory.schedule()).newest([POPULATION])
     agents = _agents(checkpoint) if checkpoint else Agents([], [], [])
     ids = [genome.id for genome in agents.genomes]
     if id not in ids:

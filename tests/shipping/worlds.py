@@ -13,10 +13,10 @@ from evorl.algorithms.dqn import DQN
 from evorl.config import dump_config, parse_config
 from evorl.genome import ACTIVATIONS, Architecture, Genome
 from evorl.networks.layout import Problem
-from evorl.office import make_checkpoints
 from evorl.pipeline.everybody import pack
 from evorl.pipeline.spread import digest_of
 from evorl.population import Population
+from evorl.run_checkpoints import make_checkpoints
 from evorl.run_directory import RunDirectory
 
 BINARY = spaces.MultiBinary([2, 3])
