@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test check format benchmark clean
 
 demo: $(VENV)/.installed  ## evolve four agents on LunarLander over two processes, and print the score
-	$(BIN)/accelerate launch --config_file configs/accelerate/cpu.yaml demos/demo_online_distributed.py
+	ACCELERATE_USE_CPU=true $(BIN)/accelerate launch --config_file configs/accelerate/cpu.yaml demos/demo_online_distributed.py
 
 test: $(VENV)/.installed-dev  ## run the tests
 	$(BIN)/python -m pytest -q

@@ -23,7 +23,7 @@ from evorl.pipeline.save import Save
 from evorl.rank import make_rank
 from evorl.run_checkpoints import make_checkpoints
 from evorl.run_directory import RunDirectory
-from evorl.score import held_out_score
+from evorl.score import score_run
 from evorl.signals import ending_on_signals
 from evorl.trainer import choose_environments
 
@@ -53,6 +53,7 @@ def train(config: RunConfig, world: World, stack: ExitStack) -> None:
     office = checkpoints = folder = None
     if world.main:
         directory = RunDirectory.create(config.run.folder, config.name, config.run.if_exists)
+        stack.enter_context(directory.locked())  # nobody else writes there
         directory.append_lineage([birth(g, i, None) for i, g in enumerate(rank.everybody.genomes)])
         directory.write_config(dump_config(config))
         office = make_office(config, directory, rank.everybody, rank.episodes, console, world.data)
@@ -69,6 +70,7 @@ def train(config: RunConfig, world: World, stack: ExitStack) -> None:
     while not context.finished:
         rank.gather.begin(context)  # a generation; it is equally long on all ranks
         while context.iteration < context.ends:
+            rank.anneal(context)  # only prioritised replay knows it
             rank.collect(context)  # one step of every environment
             rank.learn(context)  # the updates that these steps call for
             context.iteration += 1
@@ -84,7 +86,7 @@ def train(config: RunConfig, world: World, stack: ExitStack) -> None:
         rank.spread(context)  # every rank takes its part of the new population, and proves it
 
     if office:
-        score = held_out_score(office.hall.returned(), spec, config, console)
+        score = score_run(config, office, spec, context, console)
         print(f"held-out score over {score.episodes} episodes: {score.mean.value:.1f}")
         print(f"run: {office.directory.path}")
 

@@ -111,8 +111,11 @@ def _read_run(directory: RunDirectory) -> Run:
     options = config.model_dump(exclude=set(APART))
     if config.env.backend == "async":  # chosen by a measurement, and the same to the byte
         options["env"]["backend"] = "sync"
-    if not config.evolves and not config.drawn:  # the rest of the section has no effect
-        options["evolution"] = {"method": config.evolution.method}
+    if not config.evolves:  # the rest of the section has no effect, but for what is drawn at first
+        spaces = {"spaces": options["evolution"]["spaces"]} if config.drawn else {}
+        options["evolution"] = {"method": config.evolution.method, **spaces}
+        if config.evolution.method == "random_search":  # draws, whatever this says
+            del options["population"]["init"]
     options["schedule"] = _changes(directory.schedule())
     steps = summary.env_steps + summary.evaluation_steps
     score = summary.score.mean.value

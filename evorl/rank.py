@@ -15,7 +15,7 @@ from evorl.pipeline.everybody import Everybody
 from evorl.pipeline.exchange import Exchange
 from evorl.pipeline.gather import Gather
 from evorl.pipeline.generation import NextGeneration
-from evorl.pipeline.learn import Learn
+from evorl.pipeline.learn import AnnealBeta, Learn
 from evorl.pipeline.spread import Inherit, Spread
 from evorl.population import Population
 from evorl.replay import PrioritisedSampler, Replays, Sampler
@@ -32,6 +32,7 @@ class Rank:
     everybody: Everybody  # all agents of the run, on the main rank between generations
     sampler: Sampler
     replays: Replays
+    anneal: AnnealBeta  # how much of the bias of prioritised replay is corrected
     collect: Collect  # one step of every environment
     learn: Learn  # the updates that new steps call for
     evaluate: Evaluate  # the generation's fitness
@@ -84,6 +85,12 @@ def make_rank(
         everybody,
         sampler,
         Replays(buffer, sampler, own, world.data_rank, world.rank, (world.population, world.data)),
+        AnnealBeta(
+            sampler,
+            config.replay,
+            config.budget,
+            config.population.size * config.env.num_envs * world.data,
+        ),
         collect,
         Learn(population, buffer, sampler, algorithm.learning_starts, algorithm.updates, copies),
         Evaluate(

@@ -132,8 +132,9 @@ def refuse_damaged(directory: RunDirectory, config: RunConfig) -> None:
                 )
             )
         return
+    lines = newest.state.get("lines", {})
     for name, count in directory.lines().items():
-        if count < (had := newest.state["lines"][name]):
+        if count < (had := lines.get(name, 0)):
             raise RunError(
                 one_line(f"{path / name}: has {count} lines, but had {had} at the last checkpoint")
             )

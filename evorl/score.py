@@ -2,6 +2,7 @@
 
 import dataclasses
 import platform
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from evorl.config import RunConfig
 from evorl.console import Console
 from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
 from evorl.group import newborn
+from evorl.office import Office
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Played, play
 from evorl.pipeline.failures import count_failures
@@ -33,6 +35,18 @@ class Score(NamedTuple):
     episodes: int
     steps: int  # environment steps that it took
     failures: int = 0  # exceptions of environments
+
+
+def score_run(
+    config: RunConfig, office: Office, spec: EnvSpec, context: Context, console: Console
+) -> Score:
+    """The held-out score of the agent that a run returns, written down: now it is finished."""
+    best = office.hall.returned()
+    score = held_out_score(best, spec, config, console)
+    told = summary(config, context, best, score, time.perf_counter() - context.began)
+    office.directory.write_summary(told)
+    office.tracking.end(told)
+    return score
 
 
 def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console: Console) -> Score:

@@ -5,7 +5,6 @@ All ranks run this. What each of them has is its Rank's; what only the main one 
 
 import dataclasses
 import json
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -14,17 +13,17 @@ from evorl.config import RunConfig, dump_config, unused_options
 from evorl.config.reading import parse_text
 from evorl.console import Console
 from evorl.distributed.disk import is_shared
+from evorl.distributed.launch import may_restart
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec, choose_backend
 from evorl.evolution.lineage import birth
 from evorl.evolution.schedule import Schedule
 from evorl.grouping import kinds_of
-from evorl.office import Begin, Office, make_office
+from evorl.office import Begin, make_office
 from evorl.parts import env_spec
 from evorl.pipeline.context import Context
 from evorl.pipeline.follow import FollowSchedule
 from evorl.pipeline.generation import generation_ends
-from evorl.pipeline.learn import AnnealBeta
 from evorl.pipeline.restore import Restore
 from evorl.pipeline.save import Save
 from evorl.pipeline.task import Task
@@ -32,7 +31,7 @@ from evorl.rank import Rank, make_rank
 from evorl.resuming import find_started, with_known_choices
 from evorl.run_checkpoints import make_checkpoints
 from evorl.run_directory import RunDirectory
-from evorl.score import Score, held_out_score, summary
+from evorl.score import Score, score_run
 from evorl.tracking import refuse_missing
 
 Resume = RunDirectory | Literal["auto"] | None
@@ -58,7 +57,7 @@ def train(
     `resume` a run goes on from its newest checkpoint, as if it had never been stopped; `auto` looks
     whether there is one of this name.
     """
-    started = time.perf_counter()
+    context = Context(config.population.size)  # the whole run's, until it is spread
     refuse_missing(config.tracking)  # before anything is made
     with ExitStack() as stack:
         if world is None:
@@ -80,7 +79,7 @@ def train(
             )
             stack.callback(office.tracking.close)
             console.say(f"environments: {spec.backend} ({reason})")
-            _introduce(config, rank, world, directory, console)
+            _introduce(config, rank, world, directory, console, resume is not None)
         save = Save(
             world,
             config.checkpoint,
@@ -90,12 +89,10 @@ def train(
             shared=shared,
         )
 
-        context = Context(config.population.size)  # the whole run's, until it is spread
         task = Task(context)
         if schedule is not None:
             task.use(FollowSchedule(rank.population, schedule))
-        per_iteration = config.population.size * config.env.num_envs * world.data
-        task.use(AnnealBeta(rank.sampler, config.replay, config.budget, per_iteration))
+        task.use(rank.anneal)
         task.use(rank.collect)
         task.use(rank.learn)
         if office:
@@ -125,25 +122,9 @@ def train(
         context.iteration = context.begins
         rank.gather.begin(context)
         task.run()
-        return office and _score(config, office, spec, context, console, started)
-
-
-def _score(
-    config: RunConfig,
-    office: Office,
-    spec: EnvSpec,
-    context: Context,
-    console: Console,
-    started: float,
-) -> Result:
-    """The held-out score of the best agent, written down."""
-    best, directory = office.hall.returned(), office.directory
-    final = held_out_score(best, spec, config, console)
-    seconds = time.perf_counter() - started
-    told = summary(config, context, best, final, seconds)
-    directory.write_summary(told)
-    office.tracking.end(told)
-    return Result(final, directory)
+        if office is None:
+            return None
+        return Result(score_run(config, office, spec, context, console), directory)
 
 
 def _as_begun(config: RunConfig, world: World) -> RunConfig:
@@ -199,7 +180,12 @@ def _open_directory(
 
 
 def _introduce(
-    config: RunConfig, rank: Rank, world: World, directory: RunDirectory, console: Console
+    config: RunConfig,
+    rank: Rank,
+    world: World,
+    directory: RunDirectory,
+    console: Console,
+    resumes: bool,
 ) -> None:
     population, limit = rank.population, rank.env.max_episode_steps
     kinds = kinds_of(population.problem, rank.everybody.genomes, population.compiled is not None)
@@ -215,6 +201,11 @@ def _introduce(
             f" × data {world.data}"
         )
     console.say(f"run:          {directory.path}")
+    if may_restart() and not resumes:
+        console.warn(
+            "--max_restarts: when a rank has died the launcher starts a new run from the beginning;"
+            " add --resume auto to go on instead"
+        )
     for line in unused_options(config, images=population.problem.image is not None):
         console.warn(line)
     if limit is not None and config.evaluation.every < 2 * limit:

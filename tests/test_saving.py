@@ -1,16 +1,19 @@
 """Checkpoints of whole runs: a full disk, a damaged one, replays left out, one process only."""
 
+import dataclasses
 import errno
 import json
 import os
 from itertools import pairwise
 
 import pytest
+from test_starting import SCHEDULE
 
 from evorl.checkpoint import Draft
 from evorl.config import parse_config
 from evorl.errors import ConfigError, RunError
 from evorl.resuming import reopen
+from evorl.run_checkpoints import make_checkpoints
 from evorl.run_directory import RunDirectory
 from evorl.trainer import train
 
@@ -130,3 +133,38 @@ def test_two_processes_cannot_train_one_run(tmp_path):
     ):
         again(directory, "budget.env_steps=400")
     assert {path: path.read_bytes() for path in before} == before  # config.yaml, too
+
+
+@pytest.mark.parametrize("backend", ["native", "sync"])
+def test_a_run_that_was_killed_while_it_was_scored_trains_no_further(tmp_path, backend):
+    """Where resets are steps that do not count, its last generation leaves some unspent."""
+    options = (f"env.backend={backend}", "budget.env_steps=390")
+    directory = run(tmp_path, *options)
+    before = [(directory.path / name).read_bytes() for name in ("lineage.jsonl", "metrics.jsonl")]
+    names, told = checkpoints(directory), directory.summary()
+    (directory.path / "summary.json").unlink()
+    for going_on in (again, lambda old: run(tmp_path, *options, resume="auto")):
+        going_on(directory)
+        assert checkpoints(directory) == names
+        after = [
+            (directory.path / name).read_bytes() for name in ("lineage.jsonl", "metrics.jsonl")
+        ]
+        assert after == before
+        assert directory.summary().score == told.score
+        assert directory.summary().env_steps == told.env_steps
+
+
+def test_less_to_spend_than_is_spent_is_refused(tmp_path):
+    directory = run(tmp_path)
+    summary = (directory.path / "summary.json").read_bytes()
+    with pytest.raises(ConfigError, match=r"budget.env_steps: the run has spent 400 .* got 300"):
+        reopen(directory, ["budget.env_steps=300"])
+    assert (directory.path / "summary.json").read_bytes() == summary
+
+
+def test_a_checkpoint_of_another_schedule_is_refused(tmp_path):
+    config = parse_config(CONFIG, [])
+    directory = RunDirectory.create(tmp_path, "run")
+    other = dataclasses.replace(SCHEDULE, steps=2 * SCHEDULE.steps)
+    known = [make_checkpoints(config, directory, s).run for s in (None, SCHEDULE, other)]
+    assert len(set(known)) == 3

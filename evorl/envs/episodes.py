@@ -2,8 +2,9 @@
 
 import contextlib
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+import gymnasium
 import numpy as np
 
 from evorl.envs.make import EnvSpec
@@ -23,6 +24,7 @@ class Episodes(Protocol):
     observation: ObservationSpec
     num_actions: int
     failures: Failures  # of resets, too; whoever plays the episodes counts them
+    taken: int  # environment steps that the last call of `step` took
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts every slot's episode; observations [M, …]."""
@@ -59,6 +61,7 @@ class SyncEpisodes:
     def step(self, actions: Actions, active: Bools) -> tuple[Array, Floats, Bools]:
         """Steps the active slots, one after another."""
         slots = np.flatnonzero(active & self._live)
+        self.taken = len(slots)
         reward = np.zeros(self.num_envs, np.float32)
         ended = np.zeros(self.num_envs, np.bool_)
         raw = {}
@@ -82,11 +85,35 @@ class SyncEpisodes:
                 env.close()
 
 
+class PlayedOnce(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Rests after its episode, until it is given another seed: its last observation, no reward."""
+
+    _last: Any = None  # set while it rests
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """An episode, unless it is one that a vector environment begins by itself."""
+        if seed is None and self._last is not None:
+            return self._last, {}
+        self._last = None
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """The environment's step, while its episode goes on."""
+        if self._last is not None:
+            return self._last, 0.0, False, False, {}
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            self._last = obs
+        return obs, reward, terminated, truncated, info
+
+
 class AsyncEpisodes:
-    """Worker processes. They step together, so ended slots play on, unseen, until the last ends."""
+    """Worker processes. They step together, so slots that are not active play on, unseen."""
 
     def __init__(self, spec: EnvSpec, count: int) -> None:
-        self._vec = GymVectorEnv(spec, "async", count)
+        self._vec = GymVectorEnv(spec, "async", count, PlayedOnce)
         self.failures = Failures(spec)
         self.num_envs = count
         self.observation = self._vec.observation
@@ -97,12 +124,15 @@ class AsyncEpisodes:
         self._obs = self._vec.reset(seeds)
         self._tell(np.ones(self.num_envs, np.bool_))
         self._live = np.ones(self.num_envs, np.bool_)
+        self._awake = self._live.copy()  # in their episodes, shown or not
         return self._obs.copy()
 
     def step(self, actions: Actions, active: Bools) -> tuple[Array, Floats, Bools]:
         """Steps every slot, and shows the active ones."""
         shown = active & self._live
+        self.taken = int(self._awake.sum())
         step = self._vec.step(actions)
+        self._awake &= ~(step.terminated | step.truncated)
         seen = shown if step.valid is None else shown & step.valid
         self._obs[seen] = step.next_obs[seen]
         self._tell(shown & ~seen)
@@ -140,6 +170,7 @@ class PoolEpisodes:
     def step(self, actions: Actions, active: Bools) -> tuple[Array, Floats, Bools]:
         """Steps the active slots."""
         slots = np.flatnonzero(active & self._live)
+        self.taken = len(slots)
         reward = np.zeros(self.num_envs, np.float32)
         ended = np.zeros(self.num_envs, np.bool_)
         if slots.size:

@@ -1,15 +1,16 @@
 """One vector environment for all agents: M = agents × environments slots, stepped together."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import vector
+from gymnasium.envs.registration import EnvSpec as Registration
 from numpy.typing import NDArray
 
-from evorl.envs.make import EnvSpec, find, make_env, refusals
+from evorl.envs.make import Env, EnvSpec, find, make_env, refusals
 from evorl.envs.rebuilding import Failures, make_slot
 from evorl.envs.spaces import Array, ObservationSpec, SpaceAdapter, adapt
 from evorl.errors import ConfigError
@@ -56,7 +57,14 @@ class VectorEnv(Protocol):
 class GymVectorEnv:
     """Gymnasium's SyncVectorEnv or AsyncVectorEnv."""
 
-    def __init__(self, spec: EnvSpec, backend: str, num_envs: int) -> None:
+    def __init__(
+        self,
+        spec: EnvSpec,
+        backend: str,
+        num_envs: int,
+        wrapper: Callable[[Env], Env] | None = None,
+    ) -> None:
+        """`wrapper` goes around each environment."""
         self.backend = backend
         self.num_envs = num_envs
         self._spaces, self.max_episode_steps = inspect(spec)
@@ -65,7 +73,7 @@ class GymVectorEnv:
         self.failures = Failures(spec)
         kind = vector.SyncVectorEnv if backend == "sync" else vector.AsyncVectorEnv
         self._vec: vector.SyncVectorEnv | vector.AsyncVectorEnv = kind(
-            [partial(make_slot, spec, find(spec.id))] * num_envs,
+            [partial(_make, wrapper, spec, find(spec.id))] * num_envs,
             copy=False,  # the adapter copies, once
             autoreset_mode=vector.AutoresetMode.SAME_STEP,
         )
@@ -108,6 +116,11 @@ class GymVectorEnv:
                 if process.is_alive():
                     process.kill()
                     process.join()
+
+
+def _make(wrapper: Callable[[Env], Env] | None, spec: EnvSpec, registered: Registration) -> Env:
+    env = make_slot(spec, registered)
+    return env if wrapper is None else wrapper(env)
 
 
 def inspect(spec: EnvSpec) -> tuple[SpaceAdapter, int | None]:

@@ -54,14 +54,17 @@ def add_units(
     """More units or channels: copies of lively ones, with noise, that nothing listens to yet.
 
     Under LayerNorm they have no noise, come from all units that are not dormant, and are moved to
-    keep its mean and variance: see _same_statistics. Doubling a layer then changes nothing.
+    keep its mean and variance: see _same_statistics. Doubling a layer then changes nothing. Only
+    further copies of the same unit have noise: they would learn the same for ever.
     """
     new = torch.arange(wires.size, wires.size + count)
     normalised = architecture.layer_norm and wires.kind == "units"
     donors = _donors(state, wires, count, DORMANT if normalised else LIVELY, random)
     index = torch.cat((torch.arange(wires.size), donors))
     axes = wires.incoming + wires.outgoing
-    noise = {} if normalised else _noise(state.online, wires, donors, random)
+    noise = _noise(state.online, wires, donors, random)
+    if normalised:
+        noise = {axis: _of_further_copies(values, axis, donors) for axis, values in noise.items()}
 
     def grown(parameters: Parameters) -> Parameters:
         found = take(parameters, wires.incoming, index)
@@ -218,6 +221,15 @@ def _noise(
             size = NOISE * weight.square().mean(within, keepdim=True).sqrt()
             found[axis] = size * torch.from_numpy(random.standard_normal(weight.shape)).to(weight)
     return found
+
+
+def _of_further_copies(noise: Tensor, axis: Axis, donors: Tensor) -> Tensor:
+    """Noise for those new units only of whose donor there was a copy before."""
+    chosen = donors.tolist()
+    again = torch.tensor([donor in chosen[:i] for i, donor in enumerate(chosen)])
+    shape = [1] * noise.dim()
+    shape[axis.axis] = len(chosen)
+    return noise * again.to(noise).view(shape)
 
 
 def _same_statistics(parameters: Parameters, layer: str, old: int) -> Parameters:

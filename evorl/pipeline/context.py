@@ -3,6 +3,7 @@
 Legend: P agents, E episodes of an evaluation.
 """
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,6 +40,7 @@ class Context:
     episodes: int = 0  # training episodes that ended by themselves
     failures: int = 0  # exceptions of environments, which were rebuilt
     timer: Timer = field(default_factory=Timer)
+    began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         # Each agent's own steps, its ancestors' included: what its exploration goes by.

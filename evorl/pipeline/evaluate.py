@@ -73,7 +73,7 @@ def _play_wave(
         actions = population.act(grid, greedy, nothing).reshape(-1)
         obs, reward, ended = episodes.step(actions, active)
         returns += reward
-        steps += int(active.sum())
+        steps += episodes.taken
         if on_end is not None:
             on_end(int((ended & active).sum()))
         active &= ~ended

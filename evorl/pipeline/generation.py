@@ -1,5 +1,6 @@
 """The turn of a generation: when it ends, what ends with it, and who may not go on."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,15 @@ class RefuseAllDead:
 
     def __call__(self, context: Context) -> None:
         """After the evaluation of all ranks."""
-        if np.isfinite(context.fitness).any() or context.finished:
+        if np.isfinite(context.fitness).any():
+            return
+        if context.finished:
+            warnings.warn(
+                f"all agents are dead in generation {context.generation}, the last: what the run"
+                " returns is the best agent from before; to train on, start anew with a smaller"
+                " algorithm.lr",
+                stacklevel=2,
+            )
             return
         best, last = self.directory.path / BEST, self._last_good(context.generation)
         left = f"{best} has the best agent there was" if best.exists() else "none was kept"

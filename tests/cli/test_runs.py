@@ -2,12 +2,15 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
+import torch
 from synthetic import family_lines, make_family_run, make_run
 
 from evorl.cli.runs import describe_age
 from evorl.config import dump_config, parse_config
+from evorl.run_checkpoints import make_checkpoints
 from evorl.run_directory import RunDirectory
 
 from .answers import assert_one_error, everything_in
@@ -141,12 +144,13 @@ def _cut(name, keep):
     return spoil
 
 
-def _checkpoint(metrics, lineage, suffix=""):
+def _checkpoint(metrics, lineage, suffix="", generation=3):
     def write(run):
-        folder = run / "checkpoints" / f"generation-000003{suffix}"
-        folder.mkdir(parents=True)
+        directory = RunDirectory(run)
+        draft = make_checkpoints(directory.config(), directory).begin(generation)
         lines = {"metrics.jsonl": metrics, "lineage.jsonl": lineage}
-        (folder / "manifest.json").write_text(json.dumps({"state": {"lines": lines}}))
+        path = draft.commit({"lines": lines}, [draft.write("one", {"x": torch.zeros(1)})])
+        path.rename(path.with_name(path.name + suffix))
 
     return write
 
@@ -188,6 +192,34 @@ def test_a_run_with_a_checkpoint_can_go_on(evorl, tmp_path, suffix):
     directory = started(tmp_path / "runs", "one", LINE)
     _checkpoint(1, 5, suffix)(directory.path)
     (directory.path / "checkpoints" / "generation-000004.new").mkdir()  # killed while saving
+    (run,) = json.loads(evorl("runs", "--json")[1])
+    assert (run["state"], run["problem"]) == ("stopped", None)
+
+
+def _flip(manifest):
+    manifest.write_text(manifest.read_text().replace('"metrics.jsonl": 9', '"metrics.jsonl": 8'))
+
+
+def _nest(manifest):
+    manifest.write_text("[" * 100_000)
+
+
+def _pipe(manifest):
+    manifest.unlink()
+    os.mkfifo(manifest)
+
+
+def _other_run(manifest):
+    manifest.write_text(manifest.read_text().replace('"run": "', '"run": "0'))
+
+
+@pytest.mark.parametrize("spoil", [_flip, _nest, _pipe, _other_run, Path.unlink])
+def test_the_lines_that_a_damaged_manifest_tells_count_for_nothing(evorl, tmp_path, spoil):
+    directory = started(tmp_path / "runs", "one", LINE)
+    for generation, lines in ((3, 1), (4, 9)):
+        _checkpoint(lines, lines, generation=generation)(directory.path)
+    assert json.loads(evorl("runs", "--json")[1])[0]["state"] == "damaged"
+    spoil(directory.path / "checkpoints" / "generation-000004" / "manifest.json")
     (run,) = json.loads(evorl("runs", "--json")[1])
     assert (run["state"], run["problem"]) == ("stopped", None)
 

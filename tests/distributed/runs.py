@@ -42,14 +42,15 @@ class Run:
         if ranks > 1:
             command = [BIN / "accelerate", "launch", "--config_file", CONFIGS / "cpu.yaml"]
             command += ["--num_processes", ranks, "--main_process_port", 0, *options]
-        self.output = folder / f"output-{self.mark}"
+        self.output, self.temporary = folder / f"output-{self.mark}", folder / f"tmp-{self.mark}"
+        self.temporary.mkdir()
         with self.output.open("w") as output:
             self.launcher = subprocess.Popen(
                 [str(word) for word in (*command, *what, *words)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env=os.environ | {MARK: self.mark},
+                env=os.environ | {MARK: self.mark, "TMPDIR": str(self.temporary)},
                 start_new_session=True,
             )
 
@@ -95,6 +96,8 @@ class Run:
             time.sleep(0.1)
         self.kill(left)
         assert not left, f"left behind {left}:\n{self.said()}"
+        files = [path for path in self.temporary.iterdir() if path.name[:13] != "torchelastic_"]
+        assert not files, f"left behind {files}:\n{self.said()}"  # but for the launcher's own
         return code, self.said()
 
     def said(self):

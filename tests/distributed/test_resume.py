@@ -1,5 +1,6 @@
 """A run that is killed, stopped or cut short goes on to the same bytes."""
 
+import contextlib
 import random
 import shutil
 import signal
@@ -45,6 +46,39 @@ def test_killed_at_random_moments(whole, tmp_path):
         code, said = run.wait()
         assert code == 0 or "the run is finished" in said, said  # the last kill came too late
         assert deterministic(directory) == deterministic(expected)
+
+
+def test_killed_in_the_middle_of_saving(whole, tmp_path):
+    """Three times at least: what was being written is still there."""
+    ranks, expected = whole
+    saving, tries = 0, 0
+    while saving < 3:
+        folder, tries = tmp_path / str(tries), tries + 1
+        directory = folder / "runs" / "run"
+        run = Run(folder, "train", configured(folder), ranks=ranks)
+        for _ in range(4):
+            wait_for_draft(run, directory)
+            run.kill()
+            run.launcher.wait()
+            saving += bool(drafts(directory))
+            run = Run(folder, "resume", "runs/run", ranks=ranks)
+        code, said = run.wait()
+        assert code == 0 or "the run is finished" in said, said
+        assert deterministic(directory) == deterministic(expected)
+
+
+def drafts(directory):
+    """Checkpoints that are being written."""
+    return list((directory / "checkpoints").glob("*.new"))
+
+
+def wait_for_draft(run, directory):
+    """Until one begins that was not there before, or the run ends."""
+    old = {path.stat().st_ino for path in drafts(directory)}
+    while run.launcher.poll() is None:
+        with contextlib.suppress(OSError):
+            if {path.stat().st_ino for path in drafts(directory)} - old:
+                return
 
 
 def stopped(folder, ranks, number):

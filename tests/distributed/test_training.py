@@ -92,6 +92,9 @@ def test_a_replay_of_all_ranks_is_that_of_one_process(tmp_path):
 def test_half_precision_is_accelerates_to_ask_for(tmp_path):
     half = train(tmp_path, "budget.env_steps=960", ranks=2, options=("--mixed_precision", "bf16"))
     assert json.loads((half / "summary.json").read_text())["env_steps"] == 960
+    code, said = Run(tmp_path, "resume", "runs/run", "budget.env_steps=1440", ranks=2).wait()
+    assert code != 0
+    assert "mixed_precision: cannot change in a run that has begun ('bf16', got 'no')" in said
     refused = Run(
         tmp_path / "fp16",
         *("train", configured(tmp_path / "fp16")),
@@ -102,6 +105,15 @@ def test_half_precision_is_accelerates_to_ask_for(tmp_path):
     assert code != 0
     assert "mixed_precision: must be no or bf16, got fp16" in said
     assert not (tmp_path / "fp16" / "runs").exists()
+
+
+def test_every_rank_learns_from_what_it_collected_itself(tmp_path):
+    done = launch(tmp_path, "own_replay", "--main_process_port", "0")
+    assert done.code == 0, done.output
+    both = [(tmp_path / f"collected-{rank}").read_bytes() for rank in (0, 1)]
+    rows = [{data[i : i + 16] for i in range(0, len(data), 16)} for data in both]
+    assert min(map(len, rows)) > 100
+    assert not rows[0] & rows[1]  # so what is one's own is not the other's
 
 
 def test_gradients_over_two_ranks_are_those_of_both_batches(tmp_path):

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch.distributed as dist
 from accelerate import Accelerator
 
 from evorl.algorithms.dqn import DQN
+from evorl.config import parse_config
 from evorl.distributed import (
     cores_per_rank,
     let_main_speak_first,
@@ -25,10 +27,13 @@ from evorl.distributed import (
     threads_are_given,
 )
 from evorl.distributed.world import World
+from evorl.envs import EnvSpec
 from evorl.errors import EvorlError
 from evorl.genome import Architecture
 from evorl.networks.layout import Problem
+from evorl.pipeline.context import Context
 from evorl.population import Population
+from evorl.rank import make_rank
 from evorl.replay import Samples, split_groups
 
 AGENTS = 5
@@ -319,6 +324,41 @@ def case_gradients(folder):
     assert population.state(0).steps == 100
     say(folder, "difference", str(max(differences)))
     world.close()
+
+
+def case_own_replay(folder):
+    """What each rank learns from is what it has collected itself, and nobody else."""
+    config = parse_config(
+        {
+            "env": {"id": "CartPole-v1", "num_envs": 2, "backend": "sync"},
+            "algorithm": {"learning_starts": 10, "batch_size": 8},
+            "network": {"hidden": [8]},
+            "population": {"size": 4},
+            "replay": {"share": "rank", "capacity": 500},
+            "compile": False,
+        }
+    )
+    seen = []
+    with ExitStack() as stack:
+        world = World.start(4)
+        stack.callback(world.close)
+        rank = make_rank(config, world, EnvSpec("CartPole-v1", "sync"), stack)
+        draw, context = rank.learn.loader.draw, Context(len(world.places(4)))
+
+        def watched(plans):
+            samples = draw(plans)
+            seen.extend(row.numpy().tobytes() for row in samples.obs)
+            return samples
+
+        rank.learn.loader.draw = watched
+        for _ in range(60):
+            rank.collect(context)
+            rank.learn(context)
+        stored = rank.learn.buffer.state_dict()["obs"]
+        collected = {row.numpy().tobytes() for row in stored}
+        assert len(seen) > 1000
+        assert set(seen) <= collected
+        (folder / f"collected-{world.rank}").write_bytes(b"".join(sorted(collected)))
 
 
 if __name__ == "__main__":

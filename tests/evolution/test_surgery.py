@@ -69,12 +69,14 @@ def assert_same_function(problem, architecture, state, changed, obs, tolerance=1
 # growing keeps the function
 
 
+@pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_growing_keeps_the_function(activation, problem):
+def test_growing_keeps_the_function(activation, problem, dueling):
     random = np.random.default_rng(0)
     for _ in range(8):
-        architecture = random_architecture(random, problem, activation=activation, layer_norm=False)
+        options = {"activation": activation, "layer_norm": False, "dueling": dueling}
+        architecture = random_architecture(random, problem, **options)
         state = random_state(random, architecture, problem)
         obs = random_obs(random, problem)
         for _, changed in growths(problem, architecture, state, random):
@@ -82,16 +84,19 @@ def test_growing_keeps_the_function(activation, problem):
             assert_same_function(problem, architecture, state, changed, obs)
 
 
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_a_new_layer_keeps_the_function_under_layer_norm(activation):
+def test_a_new_layer_keeps_the_function_under_layer_norm(activation, problem, dueling):
     random = np.random.default_rng(1)
     for _ in range(8):
-        architecture = random_architecture(random, activation=activation, layer_norm=True)
-        state = random_state(random, architecture)
-        obs = random_obs(random)
-        for _, changed in growths(VECTOR, architecture, state, random, units=False):
-            assert_fits(VECTOR, changed.architecture, changed.state)
-            assert_same_function(VECTOR, architecture, state, changed, obs)
+        options = {"activation": activation, "layer_norm": True, "dueling": dueling}
+        architecture = random_architecture(random, problem, **options)
+        state = random_state(random, architecture, problem)
+        obs = random_obs(random, problem)
+        for _, changed in growths(problem, architecture, state, random, units=False):
+            assert_fits(problem, changed.architecture, changed.state)
+            assert_same_function(problem, architecture, state, changed, obs)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -151,6 +156,19 @@ def test_doubling_a_layer_keeps_the_function_under_layer_norm(activation):
             wires = hidden_wires(architecture, k)
             changed = add_units(architecture, state, wires, wires.size, random)
             assert_same_function(VECTOR, architecture, state, changed, obs)
+
+
+def test_further_copies_of_a_unit_are_no_twins_under_layer_norm():
+    """Two units that read and say the same get the same gradient for ever."""
+    random = np.random.default_rng(7)
+    for count in (8, 20, 32):
+        architecture = Architecture((8, 16), layer_norm=True)
+        state = random_state(random, architecture)
+        changed = add_units(architecture, state, hidden_wires(architecture, 0), count, random)
+        for weights in (changed.state.online, changed.state.target):
+            new = weights["hidden0.weight"][:, 8:]
+            assert len(new.unique(dim=1)[0]) == count
+        assert_fits(VECTOR, changed.architecture, changed.state)
 
 
 def test_few_new_units_under_layer_norm_stay_finite():
