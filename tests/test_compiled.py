@@ -1,5 +1,6 @@
 """The compiled update: equal to the eager one, alive through changing groups, replaceable."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -136,17 +137,24 @@ def test_agents_that_see_images_are_compiled_too():
             torch.testing.assert_close(value, expected, rtol=0, atol=1e-6)
 
 
+def resized(own, by):
+    """Wider, with larger batches."""
+    hidden = tuple(units + 20 * by for units in own.architecture.hidden)
+    batch = own.hyperparameters["batch_size"] + by
+    return genome(own.id, Architecture(hidden), batch_size=batch)
+
+
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("first", [(3, 3), (1, 2)])  # what they have in common is no rule
 def test_groups_and_rounds_of_any_size_share_a_program(first):
-    """Of one, too; other genomes each time."""
+    """Of one, too; other genomes each time, of other widths and with other batches."""
     population = Population(NINE[:2], PROBLEM, DQN(), compiled=True)
     torch._dynamo.utils.counters.clear()
     random = np.random.default_rng(0)
     sizes = (first, (2, 3), (1, 4), (5, 1))
     for size, updates in sizes:
-        genomes = NINE[:size]
+        genomes = [resized(g, size) for g in NINE[:size]]
         fresh, eager = (Population(genomes, PROBLEM, DQN()) for _ in range(2))
         population.rebuild(genomes, [fresh.state(i) for i in range(size)])
         plans = population.plans(np.full(size, updates))
@@ -183,8 +191,10 @@ def test_whatever_the_network_sizes_share_a_program(traced_only, algorithm, arch
     population = Population([genome(0, architecture)], problem, algorithm, compiled=True)
     torch._dynamo.utils.counters.clear()
     random = np.random.default_rng(0)
-    for size, updates in ((1, 3), (3, 3), (2, 1)):
-        genomes = [genome(i, architecture, batch_size=4) for i in range(size)]
+    for size, updates, batch, wider in ((1, 3, 4, 1), (3, 3, 7, 5), (2, 1, 4, 1), (4, 2, 16, 9)):
+        hidden = tuple(wider * units for units in architecture.hidden)
+        grown = dataclasses.replace(architecture, hidden=hidden)
+        genomes = [genome(i, grown, batch_size=batch) for i in range(size)]
         fresh = Population(genomes, problem, algorithm)
         population.rebuild(genomes, [fresh.state(i) for i in range(size)])
         plans = population.plans(np.full(size, updates))

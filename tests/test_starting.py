@@ -1,5 +1,6 @@
 """A run that is killed while it starts: it can be started again, and nothing else is touched."""
 
+import dataclasses
 import os
 import sys
 
@@ -11,6 +12,7 @@ from evorl.errors import RunError
 from evorl.evolution.schedule import Schedule, Segment, along
 from evorl.genome import Architecture
 from evorl.resuming import find_started, reopen
+from evorl.run_checkpoints import make_checkpoints
 from evorl.run_directory import RunDirectory
 from evorl.trainer import train
 
@@ -119,3 +121,11 @@ def test_one_that_is_just_starting_is_not_taken_over(tmp_path):
         with pytest.raises(RunError, match="exists already"):
             RunDirectory.create(tmp_path, "run")
         assert directory.lines()["lineage.jsonl"] == 1
+
+
+def test_a_checkpoint_of_another_schedule_is_refused(tmp_path):
+    config = parse_config(CONFIG, [])
+    directory = RunDirectory.create(tmp_path, "run")
+    other = dataclasses.replace(SCHEDULE, steps=2 * SCHEDULE.steps)
+    known = [make_checkpoints(config, directory, s).run for s in (None, SCHEDULE, other)]
+    assert len(set(known)) == 3

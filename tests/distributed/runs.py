@@ -34,7 +34,7 @@ compile: false
 class Run:
     """A command that trains, with all processes that it starts."""
 
-    def __init__(self, folder, *words, ranks=1, options=(), script=None):
+    def __init__(self, folder, *words, ranks=1, options=(), script=None, environment=None):
         self.folder, self.mark = folder, uuid.uuid4().hex
         folder.mkdir(parents=True, exist_ok=True)
         what = ["-m", "evorl"] if script is None else [script]
@@ -50,7 +50,11 @@ class Run:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env=os.environ | {MARK: self.mark, "TMPDIR": str(self.temporary)},
+                env={
+                    **os.environ,
+                    **(environment or {}),
+                    **{MARK: self.mark, "TMPDIR": str(self.temporary)},
+                },
                 start_new_session=True,
             )
 

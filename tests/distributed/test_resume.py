@@ -1,6 +1,7 @@
 """A run that is killed, stopped or cut short goes on to the same bytes."""
 
 import contextlib
+import json
 import random
 import shutil
 import signal
@@ -8,7 +9,18 @@ import time
 
 import pytest
 
-from .runs import Run, any_moment, configured, deterministic, some_time, train, wait_for
+from evorl.compiled import has_compiler
+
+from .runs import (
+    Run,
+    any_moment,
+    configured,
+    deterministic,
+    newest,
+    some_time,
+    train,
+    wait_for,
+)
 
 pytestmark = pytest.mark.slow
 RANDOM = random.Random()  # really at random: what fails here is worth finding
@@ -125,6 +137,27 @@ def test_a_rank_that_dies_is_started_again(tmp_path, whole):
         code, said = run.wait()
         assert code == 0, said
         assert deterministic(directory) == deterministic(expected)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="torch.compile needs g++")
+def test_a_compiled_run_goes_on_to_the_same_bytes(tmp_path):
+    """A process that goes on compiles its program anew, for groups of other sizes."""
+    options = ("compile=true", "network.hidden=[20, 36]", "evolution.mutation.new_layer=0")
+    directories = []
+    for i, parts in enumerate([[2880], [1440, 2880]]):
+        folder = tmp_path / str(i)
+        for part, steps in enumerate(parts):
+            words = ["resume", "runs/run"] if part else ["train", configured(folder), *options]
+            cache = {"TORCHINDUCTOR_CACHE_DIR": str(folder / f"cache-{part}")}
+            budget = f"budget.env_steps={steps}"
+            code, said = Run(folder, *words, budget, environment=cache).wait()
+            assert code == 0, said
+            assert "torch.compile failed" not in said
+        directories.append(folder / "runs" / "run")
+    assert deterministic(directories[0]) == deterministic(directories[1])
+    agents = json.loads(newest(directories[0])[1]["manifest.json"])["state"]["agents"]
+    widths = {tuple(agent["genome"]["architecture"]["hidden"]) for agent in agents}
+    assert widths != {(20, 36)}
 
 
 def test_more_to_spend_is_as_if_it_had_always_been_there(whole, tmp_path):

@@ -111,6 +111,39 @@ def test_only_running_episodes_are_stepped(counted):
     episodes.close()
 
 
+class Noted(Counted):
+    """Notes every step in a file, from whatever process."""
+
+    def __init__(self, file):
+        super().__init__()
+        self.file = file
+
+    def step(self, action):
+        with open(self.file, "ab") as file:
+            file.write(b"x")
+        return super().step(action)
+
+
+def test_what_workers_play_unseen_is_counted_too(tmp_path):
+    """Slots that nobody needs, and a dead agent's; but none plays a second episode."""
+    gymnasium.register("Noted-v0", entry_point=Noted)
+    file = tmp_path / "steps"
+    spec = EnvSpec("Noted-v0", backend="async", kwargs={"file": str(file)})
+    episodes = make_episodes(spec, 6)
+    try:
+        population = make_population(episodes, SHAPES[:2])
+        for alive, seeds in ((True, [3, 4, 5]), (True, [3, 4]), (False, [3, 4, 5])):
+            population.alive[1] = alive
+            file.write_bytes(b"")
+            got = play(population, episodes, seeds, 100)
+            assert got.returns[0].tolist() == [seed - 1 for seed in seeds]
+            assert got.steps == len(file.read_bytes())
+            assert got.steps <= 18
+    finally:
+        episodes.close()
+        del gymnasium.registry["Noted-v0"]
+
+
 def test_waves_play_the_same_episodes():
     seeds = list(range(7))
     played = []
