@@ -100,8 +100,8 @@ class Run:
             time.sleep(0.1)
         self.kill(left)
         assert not left, f"left behind {left}:\n{self.said()}"
-        files = [path for path in self.temporary.iterdir() if path.name[:13] != "torchelastic_"]
-        assert not files, f"left behind {files}:\n{self.said()}"  # but for the launcher's own
+        files = [path for path in self.temporary.iterdir() if path.name[:5] != "torch"]
+        assert not files, f"left behind {files}:\n{self.said()}"  # but for torch's own
         return code, self.said()
 
     def said(self):
