@@ -206,6 +206,11 @@ def _introduce(
             "--max_restarts: when a rank has died the launcher starts a new run from the beginning;"
             " add --resume auto to go on instead"
         )
+    if not config.checkpoint.replay:
+        console.warn(
+            "checkpoint.replay=false: a run that is stopped goes on with empty replays, fills them"
+            " first, and ends with other bytes"
+        )
     for line in unused_options(config, images=population.problem.image is not None):
         console.warn(line)
     if limit is not None and config.evaluation.every < 2 * limit:

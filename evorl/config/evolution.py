@@ -44,7 +44,7 @@ class SelectionConfig(Section):
     champion: Probability = Field(
         default=1.0,
         description="Probability that a child descends from the best agent ever seen instead, if"
-        " that was confirmed to be better than its parent; the best has at most as many children"
+        " its confirmed score is above the parent's fitness; the best has at most as many children"
         " this way as there are agents.",
     )
 

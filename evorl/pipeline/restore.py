@@ -33,7 +33,8 @@ class Restore:
         generation = int(self.world.broadcast(told))
         if self.world.main or generation == NOTHING or not self.shared:
             return found
-        found = self.checkpoints.newest()
+        with warnings.catch_warnings(action="ignore"):  # the main rank has said it
+            found = self.checkpoints.newest()
         if found is None or found.generation != generation:
             raise CheckpointError(
                 f"{self.checkpoints.folder}: rank {self.world.rank} finds another checkpoint than"
