@@ -26,7 +26,7 @@ from evorl.config.yaml_text import one_line
 from evorl.errors import CheckpointError
 from evorl.writing import sync
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, SUFFIX, NEW, OLD = "manifest.json", ".safetensors", ".new", ".old"
 PLACE = "generation-{:06d}"
 NAME = re.compile(r"generation-([0-9]{6,})((?:\.old)*)(\.new)?")

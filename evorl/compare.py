@@ -114,8 +114,6 @@ def _read_run(directory: RunDirectory) -> Run:
     if not config.evolves:  # the rest of the section has no effect, but for what is drawn at first
         spaces = {"spaces": options["evolution"]["spaces"]} if config.drawn else {}
         options["evolution"] = {"method": config.evolution.method, **spaces}
-        if config.evolution.method == "random_search":  # draws, whatever this says
-            del options["population"]["init"]
     options["schedule"] = _changes(directory.schedule())
     steps = summary.env_steps + summary.evaluation_steps
     score = summary.score.mean.value

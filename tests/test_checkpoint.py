@@ -393,7 +393,7 @@ def twice(path):
 
 
 WRONG = {  # what was done, and what the warning must say of it
-    "version": (forged(format=2), "format version 2 wrote it, this is version 1"),
+    "version": (forged(format=1), "format version 1 wrote it, this is version 2"),
     "other version, other shape": (raw(b'{"format": 7, "x": []}'), "format version 7 wrote it"),
     "version text": (forged(format="1"), "format: Input should be a valid integer"),
     "version true": (forged(format=True), "format: Input should be a valid integer"),
@@ -423,7 +423,7 @@ WRONG = {  # what was done, and what the warning must say of it
     "nested keys": (raw(b'{"a":' * 1_000_000), "Invalid JSON: recursion limit"),
     "long number": (raw(b'{"format": ' + b"9" * 100_000 + b"}"), "Invalid JSON"),
     "not UTF-8": (raw(b'{"format": "\xff"}'), "Invalid JSON"),
-    "surrogate": (raw(b'{"format": 1, "run": "\\ud800"}'), "Invalid JSON"),
+    "surrogate": (raw(b'{"format": 2, "run": "\\ud800"}'), "Invalid JSON"),
     "null bytes": (raw(b"\0" * 1000), "Invalid JSON"),
 }
 
