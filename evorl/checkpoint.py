@@ -153,7 +153,7 @@ class Checkpoints:
         data = _read(path / MANIFEST)
         try:
             facts = _JSON.validate_json(data, strict=True)
-            if isinstance(version := facts.get("format"), int) and version != FORMAT:
+            if type(version := facts.get("format")) is int and version != FORMAT:
                 raise ValueError(f"format version {version} wrote it, this is version {FORMAT}")
             manifest = _MANIFEST.validate_json(data, strict=True)
             if _text(facts) != data:  # also for NaN, or a key twice
