@@ -141,16 +141,15 @@ def test_a_schedule_without_changes_makes_no_group_but_gates_do(tmp_path):
     }
 
 
-def test_options_without_effect_make_no_groups(tmp_path):
+@pytest.mark.parametrize("method", ["none", "random_search"])
+def test_options_without_effect_make_no_groups(tmp_path, method):
     """Runs that never evolve are alike, however they would; those that do are not."""
     spaces = "evolution.selection.fraction=0.5"
-    none = "evolution.method=none"
+    none = f"evolution.method={method}"
     given = [[none], [none, spaces], [], [spaces]]
     paths = [make_run(tmp_path, str(k), seed=k, options=o).path for k, o in enumerate(given)]
     assert labels(compared(paths[:2])) == {"CartPole-v1": ["0"]}
-    assert labels(compared(paths[1:3])) == {
-        "CartPole-v1": ["evolution.method=none", "evolution.method=evolution"]
-    }
+    assert labels(compared(paths[1:3])) == {"CartPole-v1": [none, "evolution.method=evolution"]}
     assert labels(compared(paths[2:])) == {
         "CartPole-v1": ["evolution.selection.fraction=0.25", "evolution.selection.fraction=0.5"]
     }
