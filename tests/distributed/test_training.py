@@ -107,6 +107,16 @@ def test_half_precision_is_accelerates_to_ask_for(tmp_path):
     assert not (tmp_path / "fp16" / "runs").exists()
 
 
+def test_a_rank_that_has_another_moment_stops_the_run_and_is_named(tmp_path):
+    done = launch(tmp_path, "spoiled", "--main_process_port", "0")
+    assert done.code != 0
+    told = "rank 1 does not have what the main rank sent: agent 2: its v differs in hidden0.weight"
+    assert told in done.output
+    (run,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert (run / "checkpoints" / "generation-000002").exists()
+    assert not (run / "checkpoints" / "generation-000003").exists()
+
+
 def test_every_rank_learns_from_what_it_collected_itself(tmp_path):
     done = launch(tmp_path, "own_replay", "--main_process_port", "0")
     assert done.code == 0, done.output

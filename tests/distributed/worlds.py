@@ -18,6 +18,7 @@ import torch.distributed as dist
 from accelerate import Accelerator
 
 from evorl.algorithms.dqn import DQN
+from evorl.cli.errors import one_line_errors
 from evorl.config import parse_config
 from evorl.distributed import (
     cores_per_rank,
@@ -35,6 +36,7 @@ from evorl.pipeline.context import Context
 from evorl.population import Population
 from evorl.rank import make_rank
 from evorl.replay import Samples, split_groups
+from evorl.trainer import train
 
 AGENTS = 5
 
@@ -326,18 +328,35 @@ def case_gradients(folder):
     world.close()
 
 
+SMALL = {
+    "env": {"id": "CartPole-v1", "num_envs": 2, "backend": "sync"},
+    "algorithm": {"learning_starts": 10, "batch_size": 8},
+    "network": {"hidden": [8]},
+    "population": {"size": 4},
+    "replay": {"share": "rank", "capacity": 500},
+    "evaluation": {"every": 30, "episodes": 2, "confirm_episodes": 2, "max_steps": 50},
+    "compile": False,
+}
+
+
+def case_spoiled(folder):
+    """One moment of one agent is another on the second rank, after two generations."""
+    rebuild, made = Population.rebuild, []
+
+    def spoiled(population, *arguments):
+        rebuild(population, *arguments)
+        made.append(population)
+        if os.environ["RANK"] == "1" and len(made) == 4:  # when made, spread, and spread twice more
+            population.groups[0].v[0, 0] += 1
+
+    Population.rebuild = spoiled
+    with one_line_errors():
+        train(parse_config(SMALL, [f"run.folder={folder}", "budget.env_steps=2000"]))
+
+
 def case_own_replay(folder):
     """What each rank learns from is what it has collected itself, and nobody else."""
-    config = parse_config(
-        {
-            "env": {"id": "CartPole-v1", "num_envs": 2, "backend": "sync"},
-            "algorithm": {"learning_starts": 10, "batch_size": 8},
-            "network": {"hidden": [8]},
-            "population": {"size": 4},
-            "replay": {"share": "rank", "capacity": 500},
-            "compile": False,
-        }
-    )
+    config = parse_config(SMALL)
     seen = []
     with ExitStack() as stack:
         world = World.start(4)
