@@ -134,7 +134,6 @@ def one_generation(loops: dict[str, Loop]) -> dict[str, int]:
 class Paired(NamedTuple):
     """One generation of both runs."""
 
-    steps: int  # of each
     seconds: dict[str, float]
     growth: float  # how much larger the networks of the run are that evolves
     share: float  # of the other run's time that updates took
@@ -168,8 +167,7 @@ def measure(seed: int, generations: int, eager: bool, overrides: Sequence[str]) 
                 programs[name] += count
             share = loops["without"].updating / loops["without"].spent
             seconds = {name: loop.spent for name, loop in loops.items()}
-            steps = loops["with"].context.env_steps - loops["with"].before
-            paired = Paired(steps, seconds, growth, share, any(new.values()))
+            paired = Paired(seconds, growth, share, any(new.values()))
             found.append(paired)
             tqdm.write(
                 f"seed {seed}, generation {number}: {rates['with']:,.0f} against"

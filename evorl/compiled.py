@@ -20,13 +20,13 @@ from evorl.networks.layout import Signature
 from evorl.replay.transitions import Samples
 from evorl.rounds import Outcome, RoundFunction, eager_round, functional_round
 
-WORTH_UPDATES = 100_000  # compiling costs 5 to 25 s a signature and saves 0.3 ms an update or more
+WORTH_UPDATES = 100_000  # compiling costs 5 to 25 s a program and saves 0.3 ms an update or more
 
 SIZES: Any = _config  # of symbolic shapes; its functions are made when it is imported
 
 LOOP = "torch.ops.higher_order.while_loop"
 
-PROGRAMS = 64  # of one kind: batch widths come and go; torch gives up after 8
+PROGRAMS = 64  # of one kind: one for each number of agents, of some convolutions; torch has 8
 
 Compile = Literal["auto"] | bool
 Kind = tuple[Signature, tuple[bool, ...]]
@@ -66,7 +66,7 @@ class Program(NamedTuple):
 
 
 class CompiledRounds:
-    """One compiled round per kind of group; the first failure turns all of them eager."""
+    """One compiled round for groups that differ in sizes only; a failure turns all eager."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm

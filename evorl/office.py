@@ -89,7 +89,7 @@ def make_office(
         Tell(everybody, hall, evolve, console),
         RefuseAllDead(directory),
         evolve,
-        Progress(everybody, hall, evolve, directory, config.budget),
+        Progress(everybody, hall, evolve, directory, config),
         Tracking(config, directory, console),
     )
 
@@ -125,6 +125,12 @@ class Begin:
             return
         if self.office is not None and checkpoint is not None:
             self._refuse_other_precision(checkpoint.state["precision"])
+            if checkpoint.state["compiled"] != self.office.progress.compiled:
+                warnings.warn(
+                    f"compile is {self.office.progress.compiled} now, so that the run goes on, but"
+                    " not to the same bytes",
+                    stacklevel=2,
+                )
             self.office.progress.restore(checkpoint, context)
             self._replan(context, self.office, checkpoint.state["budget"])
             self.office.directory.remove_summary()

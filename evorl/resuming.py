@@ -4,25 +4,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evorl.checkpoint import Checkpoint
 from evorl.config import RunConfig, parse_config
 from evorl.config.yaml_text import one_line
 from evorl.errors import ConfigError, RunError
 from evorl.run_checkpoints import CHANGEABLE
 from evorl.run_directory import RunDirectory
-from evorl.run_state import refuse_damaged, spent_steps
+from evorl.run_state import refuse_damaged
 
 
 def reopen(directory: RunDirectory, overrides: Sequence[str] = ()) -> RunConfig:
     """The configuration with which a run goes on; refused where it cannot."""
     old = directory.config()
-    refuse_damaged(directory, old)
+    newest = refuse_damaged(directory, old)
     new = parse_config(old.model_dump(), overrides, source=str(directory.path / "config.yaml"))
     refuse_changes(directory, old, new, {**CHANGEABLE, "name": False, "run": False})
-    if (spent := spent_steps(directory, new)) > new.budget.env_steps < old.budget.env_steps:
-        raise ConfigError(
-            f"budget.env_steps: the run has spent {spent:,} already, got {new.budget.env_steps:,};"
-            " give more, or leave it out"
-        )
+    refuse_spent(old, new, newest)
     if directory.finished and new.budget == old.budget:
         raise RunError(
             one_line(
@@ -31,6 +28,21 @@ def reopen(directory: RunDirectory, overrides: Sequence[str] = ()) -> RunConfig:
             )
         )
     return new
+
+
+def refuse_spent(old: RunConfig, new: RunConfig, newest: Checkpoint | None) -> None:
+    """ConfigError where another budget is less than what was spent at the newest checkpoint."""
+    if newest is None or new.budget == old.budget:
+        return
+    numbers = newest.state["context"]
+    spent = numbers["env_steps"]
+    if new.budget.counts == "all":
+        spent += numbers["evaluation_steps"]
+    if spent > new.budget.env_steps:
+        raise ConfigError(
+            f"budget.env_steps: the run has spent {spent:,} already, got {new.budget.env_steps:,};"
+            " give more, or leave it out"
+        )
 
 
 def refuse_changes(
@@ -68,7 +80,7 @@ def find_started(config: RunConfig) -> RunDirectory | None:
     if directory is not None:
         old = directory.config()
         refuse_changes(directory, old, config)
-        refuse_damaged(directory, old)
+        refuse_spent(old, config, refuse_damaged(directory, old))
     return directory
 
 

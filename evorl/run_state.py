@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from evorl.checkpoint import Checkpoint
 from evorl.config import RunConfig
 from evorl.config.yaml_text import one_line
 from evorl.errors import CheckpointError, EvorlError, RunError
@@ -116,8 +117,11 @@ def state_of(path: Path) -> RunState:
     return known
 
 
-def refuse_damaged(directory: RunDirectory, config: RunConfig) -> None:
-    """RunError where `evorl resume` has nothing to go on from; looks at no weights."""
+def refuse_damaged(directory: RunDirectory, config: RunConfig) -> Checkpoint | None:
+    """The newest checkpoint; RunError where `evorl resume` has nothing to go on from.
+
+    It looks at manifests, not at weights.
+    """
     births, path = len(directory.lineage().births), directory.path
     try:
         with warnings.catch_warnings(action="ignore"):  # whoever loads it warns
@@ -131,13 +135,14 @@ def refuse_damaged(directory: RunDirectory, config: RunConfig) -> None:
                     f"{path / LINEAGE}: has {births} of {agents} agents; remove it and train anew"
                 )
             )
-        return
+        return None
     lines = newest.state.get("lines", {})
     for name, count in directory.lines().items():
         if count < (had := lines.get(name, 0)):
             raise RunError(
                 one_line(f"{path / name}: has {count} lines, but had {had} at the last checkpoint")
             )
+    return newest
 
 
 def _progress(path: Path, config: RunConfig) -> dict[str, Any]:
@@ -154,12 +159,6 @@ def _progress(path: Path, config: RunConfig) -> dict[str, Any]:
         raise RunError(one_line(f"{path}: its last line is not of a run's metrics")) from None
     best = best if best is None or math.isfinite(best) else None
     return {"generation": generation, "best": best, **_spent(config, steps, evaluation)}
-
-
-def spent_steps(directory: RunDirectory, config: RunConfig) -> int:
-    """The steps that count against the budget, as far as they are written down."""
-    share: float = _progress(directory.path / METRICS, config)["share"]
-    return round(share * config.budget.env_steps)
 
 
 def _result(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:

@@ -203,8 +203,8 @@ def _introduce(
     console.say(f"run:          {directory.path}")
     if may_restart() and not resumes:
         console.warn(
-            "--max_restarts: when a rank has died the launcher starts a new run from the beginning;"
-            " add --resume auto to go on instead"
+            "--max_restarts: when a rank has died the launcher starts over instead of going on;"
+            " add --resume auto"
         )
     if not config.checkpoint.replay:
         console.warn(

@@ -13,6 +13,8 @@ from safetensors import SafetensorError
 
 from evorl.errors import RunError
 
+AT_ONCE = 16  # files: each takes a thread, and is open
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
@@ -43,8 +45,12 @@ def sync(*paths: Path) -> None:
 
     All at once: a file system that keeps a journal then writes it once, and each write is a wait.
     """
-    with ThreadPoolExecutor(max(1, len(paths))) as threads:
-        list(threads.map(_sync, paths))
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(_sync, paths))
+    except RuntimeError:  # no more threads here
+        for path in paths:
+            _sync(path)
 
 
 def _sync(path: Path) -> None:

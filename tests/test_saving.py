@@ -153,6 +153,11 @@ def test_a_run_that_was_killed_while_it_was_scored_trains_no_further(tmp_path, b
 def test_less_to_spend_than_is_spent_is_refused(tmp_path):
     directory = run(tmp_path)
     summary = (directory.path / "summary.json").read_bytes()
-    with pytest.raises(ConfigError, match=r"budget.env_steps: the run has spent 400 .* got 300"):
+    spent = r"budget.env_steps: the run has spent 400 .* got 300"
+    with pytest.raises(ConfigError, match=spent):
         reopen(directory, ["budget.env_steps=300"])
+    with pytest.raises(ConfigError, match=spent):
+        run(tmp_path, "budget.env_steps=300", resume="auto")
+    with pytest.raises(ConfigError, match=r"budget.env_steps: the run has spent .* got 401"):
+        reopen(directory, ["budget.env_steps=401", "budget.counts=all"])
     assert (directory.path / "summary.json").read_bytes() == summary

@@ -5,10 +5,11 @@ import os
 import sys
 
 import pytest
+import torch
 from test_saving import CONFIG, content, run
 
 from evorl.config import Hyperparameters, parse_config
-from evorl.errors import RunError
+from evorl.errors import CheckpointError, RunError
 from evorl.evolution.schedule import Schedule, Segment, along
 from evorl.genome import Architecture
 from evorl.resuming import find_started, reopen
@@ -127,5 +128,10 @@ def test_a_checkpoint_of_another_schedule_is_refused(tmp_path):
     config = parse_config(CONFIG, [])
     directory = RunDirectory.create(tmp_path, "run")
     other = dataclasses.replace(SCHEDULE, steps=2 * SCHEDULE.steps)
-    known = [make_checkpoints(config, directory, s).run for s in (None, SCHEDULE, other)]
-    assert len(set(known)) == 3
+    ours = make_checkpoints(config, directory, SCHEDULE)
+    draft = ours.begin(1)
+    draft.commit({}, [draft.write("one", {"x": torch.zeros(1)})])
+    assert ours.newest().generation == 1
+    for theirs in (None, other):
+        with pytest.raises(CheckpointError, match="its run has configuration"):
+            make_checkpoints(config, directory, theirs).newest()

@@ -7,9 +7,15 @@ from typing import Literal
 from evorl.distributed.world import World
 from evorl.writing import writing
 
+TOKEN = ".seen-by-all-ranks-"
+
 
 def is_shared(world: World, folder: Path | None, setting: Literal["auto"] | bool = "auto") -> bool:
     """By the setting, or tried: the main rank leaves a file in the folder, which it alone knows."""
+    if world.main and folder is not None:
+        with writing(folder):
+            for old in folder.glob(f"{TOKEN}*"):  # of a run that was killed here
+                old.unlink(missing_ok=True)
     if setting != "auto":
         return setting
     if world.size == 1:
@@ -17,7 +23,7 @@ def is_shared(world: World, folder: Path | None, setting: Literal["auto"] | bool
     told = None
     if world.main:
         assert folder is not None
-        token = folder.absolute() / f".seen-by-all-ranks-{secrets.token_hex(8)}"
+        token = folder.absolute() / f"{TOKEN}{secrets.token_hex(8)}"
         with writing(folder):
             token.touch()
         told = str(token).encode()

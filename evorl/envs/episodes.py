@@ -24,10 +24,9 @@ class Episodes(Protocol):
     observation: ObservationSpec
     num_actions: int
     failures: Failures  # of resets, too; whoever plays the episodes counts them
-    taken: int  # environment steps that the last call of `step` took
 
-    def reset(self, seeds: Sequence[int]) -> Array:
-        """Starts every slot's episode; observations [M, …]."""
+    def reset(self, seeds: Sequence[int], wanted: Bools | None = None) -> Array:
+        """Starts every slot's episode, if it is `wanted` [M]; observations [M, …]."""
 
     def step(self, actions: Actions, active: Bools) -> tuple[Array, Floats, Bools]:
         """Steps the active slots: observations [M, …], rewards [M] (0 elsewhere), ended now [M]."""
@@ -47,7 +46,7 @@ class SyncEpisodes:
         self.observation = self._spaces.observation
         self.num_actions = self._spaces.num_actions
 
-    def reset(self, seeds: Sequence[int]) -> Array:
+    def reset(self, seeds: Sequence[int], wanted: Bools | None = None) -> Array:
         """Starts every slot's episode."""
         raw = []
         for slot, (env, seed) in enumerate(zip(self._envs, seeds, strict=True)):
@@ -61,7 +60,6 @@ class SyncEpisodes:
     def step(self, actions: Actions, active: Bools) -> tuple[Array, Floats, Bools]:
         """Steps the active slots, one after another."""
         slots = np.flatnonzero(active & self._live)
-        self.taken = len(slots)
         reward = np.zeros(self.num_envs, np.float32)
         ended = np.zeros(self.num_envs, np.bool_)
         raw = {}
@@ -86,8 +84,12 @@ class SyncEpisodes:
 
 
 class PlayedOnce(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Rests after its episode, until it is given another seed: its last observation, no reward."""
+    """Rests after its episode, until it is given another seed: its last observation, no reward.
 
+    If it is not wanted, it rests at once.
+    """
+
+    wanted = True
     _last: Any = None  # set while it rests
 
     def reset(
@@ -96,8 +98,9 @@ class PlayedOnce(gymnasium.Wrapper[Any, Any, Any, Any]):
         """An episode, unless it is one that a vector environment begins by itself."""
         if seed is None and self._last is not None:
             return self._last, {}
-        self._last = None
-        return self.env.reset(seed=seed, options=options)
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._last = None if self.wanted else obs
+        return obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """The environment's step, while its episode goes on."""
@@ -110,7 +113,7 @@ class PlayedOnce(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class AsyncEpisodes:
-    """Worker processes. They step together, so slots that are not active play on, unseen."""
+    """Worker processes. They step together, but slots that are not wanted any more only rest."""
 
     def __init__(self, spec: EnvSpec, count: int) -> None:
         self._vec = GymVectorEnv(spec, "async", count, PlayedOnce)
@@ -119,20 +122,19 @@ class AsyncEpisodes:
         self.observation = self._vec.observation
         self.num_actions = self._vec.num_actions
 
-    def reset(self, seeds: Sequence[int]) -> Array:
-        """Starts every slot's episode."""
+    def reset(self, seeds: Sequence[int], wanted: Bools | None = None) -> Array:
+        """Starts the episodes that are wanted."""
+        wanted = np.ones(self.num_envs, np.bool_) if wanted is None else wanted
+        self._vec.tell("wanted", wanted.tolist())
         self._obs = self._vec.reset(seeds)
         self._tell(np.ones(self.num_envs, np.bool_))
         self._live = np.ones(self.num_envs, np.bool_)
-        self._awake = self._live.copy()  # in their episodes, shown or not
         return self._obs.copy()
 
     def step(self, actions: Actions, active: Bools) -> tuple[Array, Floats, Bools]:
         """Steps every slot, and shows the active ones."""
         shown = active & self._live
-        self.taken = int(self._awake.sum())
         step = self._vec.step(actions)
-        self._awake &= ~(step.terminated | step.truncated)
         seen = shown if step.valid is None else shown & step.valid
         self._obs[seen] = step.next_obs[seen]
         self._tell(shown & ~seen)
@@ -161,7 +163,7 @@ class PoolEpisodes:
         self.observation = self._pool.spaces.observation
         self.num_actions = self._pool.spaces.num_actions
 
-    def reset(self, seeds: Sequence[int]) -> Array:
+    def reset(self, seeds: Sequence[int], wanted: Bools | None = None) -> Array:
         """Starts every slot's episode."""
         self._obs = self._pool.start(seeds)
         self._live = np.ones(self.num_envs, np.bool_)
@@ -170,7 +172,6 @@ class PoolEpisodes:
     def step(self, actions: Actions, active: Bools) -> tuple[Array, Floats, Bools]:
         """Steps the active slots."""
         slots = np.flatnonzero(active & self._live)
-        self.taken = len(slots)
         reward = np.zeros(self.num_envs, np.float32)
         ended = np.zeros(self.num_envs, np.bool_)
         if slots.size:

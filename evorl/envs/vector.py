@@ -88,6 +88,12 @@ class GymVectorEnv:
         self.failures.read(infos)
         return self._spaces.observations(raw)
 
+    def tell(self, name: str, values: Sequence[Any]) -> None:
+        """Sets an attribute of each environment."""
+        self._in_call = True
+        self._vec.set_attr(name, list(values))
+        self._in_call = False
+
     def step(self, actions: Actions) -> Step:
         """Steps every slot."""
         self._in_call = True

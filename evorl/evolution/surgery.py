@@ -54,8 +54,8 @@ def add_units(
     """More units or channels: copies of lively ones, with noise, that nothing listens to yet.
 
     Under LayerNorm they have no noise, come from all units that are not dormant, and are moved to
-    keep its mean and variance: see _same_statistics. Doubling a layer then changes nothing. Only
-    further copies of the same unit have noise: they would learn the same for ever.
+    keep its mean and variance: see _same_statistics. Doubling a layer then changes nothing, if
+    none is dormant. Only further copies of a unit have noise: they would learn the same for ever.
     """
     new = torch.arange(wires.size, wires.size + count)
     normalised = architecture.layer_norm and wires.kind == "units"

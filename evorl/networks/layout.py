@@ -217,8 +217,8 @@ def _corner(shape: Sequence[int]) -> tuple[slice, ...]:
 def bucket(size: int) -> int:
     """Rounded up to a power of two, or to the middle of two: 32, 48, 64, 96, 128, 192 and so on.
 
-    Few sizes make few programs to compile, but rounding 80 up to 128 alone would more than double
-    the arithmetic. All above 16 are multiples of what segments are aligned to.
+    Few sizes make few matrices, and of channels few programs; but rounding 80 up to 128 alone would
+    more than double the arithmetic. All above 16 are multiples of what segments are aligned to.
     """
     above = power_of_two(size)
     middle = above // 4 * 3

@@ -58,12 +58,12 @@ def _play_wave(
 ) -> Played:
     agents, count = population.size, episodes.num_envs // population.size
     unused = count - len(seeds)  # slots of the last wave
-    obs = episodes.reset([*seeds, *[0] * unused] * agents)
     greedy = np.zeros((agents, count), dtype=bool)
     nothing = np.zeros((agents, count), dtype=np.int64)
     playing = np.repeat(population.alive[:, None], count, 1)
     playing[:, len(seeds) :] = False
     active = playing.reshape(-1)
+    obs = episodes.reset([*seeds, *[0] * unused] * agents, active)
     returns = np.zeros(agents * count)
     steps = 0
     for _ in range(max_steps):
@@ -73,7 +73,7 @@ def _play_wave(
         actions = population.act(grid, greedy, nothing).reshape(-1)
         obs, reward, ended = episodes.step(actions, active)
         returns += reward
-        steps += episodes.taken
+        steps += int(active.sum())
         if on_end is not None:
             on_end(int((ended & active).sum()))
         active &= ~ended

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from evorl.checkpoint import Checkpoint, Checkpoints, Draft, Written, serialise
-from evorl.config import BudgetConfig, CheckpointConfig
+from evorl.config import CheckpointConfig, RunConfig
 from evorl.distributed.world import World
 from evorl.errors import CheckpointError, RunError
 from evorl.genome import Genome
@@ -141,10 +141,11 @@ class Progress:
         hall: HallOfFame,
         evolve: Evolve | None,
         directory: RunDirectory,
-        budget: BudgetConfig,
+        config: RunConfig,
     ) -> None:
         self.everybody, self.hall, self.evolve = everybody, hall, evolve
-        self.directory, self.budget = directory, budget.model_dump(mode="json")
+        self.directory = directory
+        self.budget, self.compiled = config.budget.model_dump(mode="json"), config.compile
         self._best = -float("inf")  # confirmed score at the last checkpoint
 
     @property
@@ -175,6 +176,7 @@ class Progress:
         found: dict[str, Any] = {
             "agents": agents,
             "budget": self.budget,
+            "compiled": self.compiled,
             "context": context.numbers(),
             "hall": hall,
             "lines": self.directory.lines(),
