@@ -57,9 +57,8 @@ def _selection(config: RunConfig) -> Iterator[str]:
     selection = config.evolution.selection
     names = ("fraction",) if selection.kind == "tournament" else ("size", "elitism")
     yield from _changed("evolution.selection", selection, f"kind: {selection.kind}", *names)
-    if selection.min_gap and selection.eval_loop * config.evaluation.episodes == 1:
-        # one of each: no difference has a standard error
-        yield f"evolution.selection.min_gap={selection.min_gap} has no effect with one episode"
+    if selection.eval_loop * config.evaluation.episodes == 1:  # no difference has a standard error
+        yield from _changed("evolution.selection", selection, "one episode", "min_gap")
 
 
 def _mutation(config: RunConfig, images: bool) -> Iterator[str]:

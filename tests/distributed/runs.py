@@ -3,11 +3,14 @@
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
+import weakref
 from pathlib import Path
 
 import psutil
@@ -42,8 +45,9 @@ class Run:
         if ranks > 1:
             command = [BIN / "accelerate", "launch", "--config_file", CONFIGS / "cpu.yaml"]
             command += ["--num_processes", ranks, "--main_process_port", 0, *options]
-        self.output, self.temporary = folder / f"output-{self.mark}", folder / f"tmp-{self.mark}"
-        self.temporary.mkdir()
+        self.output = folder / f"output-{self.mark}"
+        self.temporary = Path(tempfile.mkdtemp())  # not in the folder: sockets need short names
+        weakref.finalize(self, shutil.rmtree, self.temporary, ignore_errors=True)
         with self.output.open("w") as output:
             self.launcher = subprocess.Popen(
                 [str(word) for word in (*command, *what, *words)],
