@@ -1,6 +1,6 @@
 """What a second rank brings, and what ranks cost: ratios measured in one launch, in turns.
 
-    python benchmarks/scaling.py      # about seven minutes; launches two ranks
+    python benchmarks/scaling.py      # about nine minutes; launches two ranks
 
 LunarLander-v3. Along population: eight agents on two ranks against all eight on one of them while
 the other waits. How much two processes can gain at all depends on the machine and on what else it
@@ -235,7 +235,7 @@ def report(ranks: list[dict[str, Any]]) -> bool:
 
 @click.command()
 @click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
-@click.option("--generations", default=5, show_default=True)
+@click.option("--generations", default=10, show_default=True)
 @click.option("--rank", hidden=True, help="Where a rank writes what it measured.")
 def main(overrides: tuple[str, ...], generations: int, rank: str | None) -> None:
     """Measure, print, and exit with 1 if a bar is not met."""
