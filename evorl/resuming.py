@@ -35,9 +35,7 @@ def refuse_spent(old: RunConfig, new: RunConfig, newest: Checkpoint | None) -> N
     if newest is None or new.budget == old.budget:
         return
     numbers = newest.state["context"]
-    spent = numbers["env_steps"]
-    if new.budget.counts == "all":
-        spent += numbers["evaluation_steps"]
+    spent = new.budget.spent(numbers["env_steps"], numbers["evaluation_steps"])
     if spent > new.budget.env_steps:
         raise ConfigError(
             f"budget.env_steps: the run has spent {spent:,} already, got {new.budget.env_steps:,};"

@@ -170,7 +170,7 @@ def _result(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
 
 def _spent(config: RunConfig, steps: int, evaluation: int) -> dict[str, Any]:
     """The steps of training, and the share of the budget that is spent."""
-    counted = steps + evaluation if config.budget.counts == "all" else steps
+    counted = config.budget.spent(steps, evaluation)
     return {"env_steps": steps, "share": counted / config.budget.env_steps}
 
 

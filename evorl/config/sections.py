@@ -217,6 +217,10 @@ class BudgetConfig(Section):
         default=None, description="Confirmed fitness at which the run ends early."
     )
 
+    def spent(self, training: int, evaluation: int) -> int:
+        """Of so many environment steps those that count."""
+        return training + (evaluation if self.counts == "all" else 0)
+
 
 class MeshConfig(Section):
     """How the ranks of a launch share the work: ranks = population × data."""

@@ -127,23 +127,14 @@ class Layout:
 
     def views(self, theta: Tensor) -> Weights:
         """The matrix [P, D] as named views; writing to one writes to the matrix."""
-        # as_strided is one call, and makes no guard on the number of rows where it is compiled
-        first, length = int(theta.storage_offset()), theta.stride(0)
-        return {
-            name: torch.as_strided(theta, (len(theta), *shape), (length, *strides), first + start)
-            for name, (shape, strides, start) in self._places.items()
-        }
+        return _views(theta, self._places, theta.stride(0), int(theta.storage_offset()))
 
     def views_of(self, theta: Tensor, widths: Sequence[int]) -> Weights:
         """The same for torch.compile, of a matrix with layers of any widths: they may be symbols.
 
         It has all of its memory to itself, and widths are multiples of what segments begin at.
         """
-        places, length = self._laid_out(widths)
-        return {
-            name: torch.as_strided(theta, (len(theta), *shape), (length, *strides), start)
-            for name, (shape, strides, start) in places.items()
-        }
+        return _views(theta, *self._laid_out(widths))
 
     def _laid_out(self, widths: Sequence[int]) -> tuple[dict[str, Place], int]:
         """Where each segment lies if layers have these widths, and how long a row is."""
@@ -195,6 +186,14 @@ class Layout:
         own = shapes(self.problem, architecture)
         ones = {name: torch.ones(shape, dtype=torch.bool) for name, shape in own.items()}
         return self.pack(ones)
+
+
+def _views(theta: Tensor, places: dict[str, Place], length: int, first: int = 0) -> Weights:
+    """as_strided is one call, and makes no guard on the number of rows where it is compiled."""
+    return {
+        name: torch.as_strided(theta, (len(theta), *shape), (length, *strides), first + start)
+        for name, (shape, strides, start) in places.items()
+    }
 
 
 def _resized(name: str, shape: tuple[int, ...], widths: Sequence[int]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from evorl.pipeline.context import Context
 
 def spent(config: BudgetConfig, context: Context) -> int:
     """Environment steps that count against the budget."""
-    return context.env_steps + (context.evaluation_steps if config.counts == "all" else 0)
+    return config.spent(context.env_steps, context.evaluation_steps)
 
 
 class Budget:
