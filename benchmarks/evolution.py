@@ -25,8 +25,8 @@ import click
 import numpy as np
 from tqdm import tqdm
 
+from evorl.runs.statistics import Estimate, probability_of_improvement, summarise
 from evorl.seeding import generator
-from evorl.statistics import Estimate, probability_of_improvement, summarise
 
 METHODS = ("evolution", "random_search", "none")
 RESULTS = Path(__file__).parent / "results" / "evolution.json"
@@ -76,7 +76,7 @@ def run(job: tuple[str, int, int, str, tuple[str, ...]]) -> dict[str, Any]:
     import torch
 
     from evorl.config import parse_config
-    from evorl.trainer import train
+    from evorl.training.trainer import train
 
     torch.set_num_threads(1)
     method, seed, steps, folder, overrides = job

@@ -7,10 +7,10 @@ import numpy as np
 
 from evorl.config import parse_config
 from evorl.envs import EnvSpec, Step, VectorEnv, make_vector_env
-from evorl.parts import make_population, make_problem, make_replay
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context
 from evorl.pipeline.learn import Learn
+from evorl.training.build import make_population, make_problem, make_replay
 
 ENVS = 8  # environments an agent; one update per environment step
 

@@ -28,14 +28,14 @@ import torch
 from tqdm import tqdm
 
 from evorl.config import parse_config
-from evorl.console import Console
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
 from evorl.networks.layout import shapes
-from evorl.office import Begin, make_office
 from evorl.pipeline.context import Context
-from evorl.rank import make_rank
-from evorl.run_directory import RunDirectory
+from evorl.reporting.console import Console
+from evorl.runs.directory import RunDirectory
+from evorl.training.office import Begin, make_office
+from evorl.training.rank import make_rank
 
 AGENTS, BAR = 8, 0.90
 SLICES = 20  # of a generation

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from evorl.genome import Architecture
-from evorl.networks.export import MODULES
+from evorl.networks.module import MODULES
 
 
 class PlainAgent:

@@ -28,16 +28,16 @@ import numpy as np
 import torch
 
 from evorl.config import parse_config
-from evorl.console import Console
 from evorl.distributed.mesh import Mesh
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
-from evorl.office import Begin, Office, make_office
 from evorl.pipeline.context import Context
 from evorl.pipeline.save import Save
-from evorl.rank import Rank, make_rank
-from evorl.run_checkpoints import make_checkpoints
-from evorl.run_directory import RunDirectory
+from evorl.reporting.console import Console
+from evorl.runs.directory import RunDirectory
+from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.training.office import Begin, Office, make_office
+from evorl.training.rank import Rank, make_rank
 
 SPEEDUP, END = 1.8, 0.02  # the bars
 SLICES = 20  # of a generation: who is measured takes turns, as the machine's speed changes

@@ -24,11 +24,11 @@ from tqdm import tqdm
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import Hyperparameters
+from evorl.experience import Samples
+from evorl.experience.requests import GroupPlan
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
-from evorl.population import Population
-from evorl.replay import Samples
-from evorl.replay.plans import GroupPlan
+from evorl.population.population import Population
 
 INPUTS, ACTIONS, BATCH, ROUND = 8, 4, 128, 8
 SMALL = Architecture((32, 32))

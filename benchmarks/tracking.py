@@ -32,15 +32,15 @@ import torch
 from tqdm import tqdm
 
 from evorl.config import dump_config, parse_config
-from evorl.console import Console
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
 from evorl.evolution.lineage import birth
-from evorl.office import Begin, make_office
 from evorl.pipeline.context import Context
-from evorl.rank import make_rank
-from evorl.run_directory import RunDirectory
-from evorl.statistics import Estimate
+from evorl.reporting.console import Console
+from evorl.runs.directory import RunDirectory
+from evorl.runs.statistics import Estimate
+from evorl.training.office import Begin, make_office
+from evorl.training.rank import make_rank
 
 AGENTS, ENVS, BAR = 8, 8, 0.01
 ROUNDS = 10  # of a turn: about an eighth of a second

@@ -12,16 +12,16 @@ import torch
 from tqdm import trange
 
 from evorl.algorithms.dqn import DQN, epsilon
+from evorl.algorithms.noise import Exploration
 from evorl.config import Hyperparameters
 from evorl.envs import EnvSpec, make_episodes, make_vector_env
-from evorl.exploration import Exploration
+from evorl.experience import NStep, ReplayBuffer, UniformSampler
+from evorl.experience.loader import ReplayLoader
 from evorl.genome import Architecture, Genome
-from evorl.parts import make_problem
 from evorl.pipeline.evaluate import play
-from evorl.population import Population
-from evorl.replay import NStep, ReplayBuffer, UniformSampler
-from evorl.replay.dataset import ReplayLoader
+from evorl.population.population import Population
 from evorl.seeding import generator, held_out
+from evorl.training.build import make_problem
 
 SEED, ENVS, EPISODES = 1, 4, 20
 LEARNING_RATES = (3e-4, 1e-3, 1e-3, 3e-3)

@@ -13,19 +13,19 @@ from contextlib import ExitStack
 
 from evorl.cli.errors import one_line_errors
 from evorl.config import RunConfig, dump_config, parse_config
-from evorl.console import Console
 from evorl.distributed.disk import is_shared
 from evorl.distributed.world import World
 from evorl.evolution.lineage import birth
-from evorl.office import Begin, make_office
 from evorl.pipeline.context import Context
 from evorl.pipeline.save import Save
-from evorl.rank import make_rank
-from evorl.run_checkpoints import make_checkpoints
-from evorl.run_directory import RunDirectory
-from evorl.score import score_run
-from evorl.signals import ending_on_signals
-from evorl.trainer import choose_environments
+from evorl.reporting.console import Console
+from evorl.runs.directory import RunDirectory
+from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.training.office import Begin, make_office
+from evorl.training.rank import make_rank
+from evorl.training.score import score_run
+from evorl.training.signals import ending_on_signals
+from evorl.training.trainer import choose_environments
 
 CONFIG = {
     "name": "lunar_lander_distributed",

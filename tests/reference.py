@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from evorl.experience.requests import GroupPlan
+from evorl.experience.transitions import Samples
 from evorl.genome import Genome
-from evorl.replay.plans import GroupPlan
-from evorl.replay.transitions import Samples
 
 ACTIVATIONS = {
     "relu": nn.ReLU,

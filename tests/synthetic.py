@@ -2,13 +2,13 @@
 
 import dataclasses
 
-from evorl.agent_file import SavedAgent
 from evorl.config import Hyperparameters, dump_config, parse_config
 from evorl.evolution.lineage import birth, fitness_line
 from evorl.genome import Architecture, Genome
 from evorl.networks.initial import fresh_parameters
 from evorl.networks.layout import Problem
-from evorl.run_directory import RunDirectory
+from evorl.runs.directory import RunDirectory
+from evorl.runs.saved_agent import SavedAgent
 
 HYPERPARAMETERS = Hyperparameters().model_dump()
 STEPS = 1000  # own steps a generation

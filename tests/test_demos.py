@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from evorl.config import load_config
-from evorl.trainer import train
+from evorl.training.trainer import train
 
 torch.set_num_threads(1)
 

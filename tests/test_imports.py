@@ -15,28 +15,17 @@ PACKAGE = Path(__file__).parent.parent / "evorl"
 
 # From the bottom to the top: a module imports from lower rows, or from its own package.
 ROWS = [
-    ("", "errors", "seeding", "colour"),  # "" is evorl/__init__.py: the version
-    ("config", "genome", "memory", "statistics", "writing"),
-    ("networks", "replay", "envs", "distributed", "exploration", "growing_file", "lock"),
-    ("grouping",),
+    ("", "errors", "seeding", "machine"),  # "" is evorl/__init__.py: the version
+    ("config", "genome"),
+    ("networks", "experience", "envs", "distributed"),
     ("algorithms",),
-    ("optimizer",),
-    ("group",),
-    ("rounds",),
-    ("compiled",),
     ("population",),
     ("evolution",),
-    ("agent_file", "checkpoint", "console", "generation_table"),
-    ("run_directory",),
-    ("run_checkpoints",),
-    ("run_state", "tracking"),
+    ("runs",),
+    ("reporting",),
     ("pipeline",),
-    ("parts", "threads", "starter", "doctor"),
-    ("office", "rank"),
-    ("resuming", "signals"),
-    ("score", "compare"),
-    ("shipping",),
-    ("trainer", "report"),
+    ("training",),
+    ("shipping", "doctor"),
     ("cli",),
     ("__main__",),
 ]

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from evorl.networks.arranged import Arranged
-from evorl.networks.network import Network, Saved
+from evorl.networks.stacked import Network, Saved
+from evorl.networks.views import Arranged
 
 
 class Batch(NamedTuple):

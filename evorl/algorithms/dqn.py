@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from evorl.algorithms.base import Batch, Signal
-from evorl.networks.arranged import Arranged
-from evorl.networks.network import Network
+from evorl.networks.stacked import Network
+from evorl.networks.views import Arranged
 
 
 @dataclass(frozen=True)

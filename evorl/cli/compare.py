@@ -10,8 +10,8 @@ from evorl.cli.completing import RUN
 from evorl.cli.text import decimals, table
 
 if TYPE_CHECKING:
-    from evorl.compare import Comparison
-    from evorl.statistics import Estimate
+    from evorl.runs.compare import Comparison
+    from evorl.runs.statistics import Estimate
 
 
 @click.command(short_help="Compare finished runs, grouped by configuration.")
@@ -29,8 +29,8 @@ def compare(runs: tuple[Path, ...]) -> None:
     evorl compare runs/cartpole*
     evorl compare runs/evolved-1 runs/evolved-2 runs/plain-1 runs/plain-2
     """
-    from evorl.compare import compare as compare_runs
-    from evorl.compare import read_runs
+    from evorl.runs.compare import compare as compare_runs
+    from evorl.runs.compare import read_runs
 
     click.echo("\n".join(comparison_lines(compare_runs(read_runs(runs)))))
 

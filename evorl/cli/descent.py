@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from evorl.agent_file import SavedAgent
 from evorl.config.yaml_text import one_line
 from evorl.errors import RunError
 from evorl.evolution.lineage import Ancestor, Lineage
-from evorl.run_directory import BEST, RunDirectory
+from evorl.runs.directory import BEST, RunDirectory
+from evorl.runs.saved_agent import SavedAgent
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evorl.colour import Ink
 from evorl.config.yaml_text import one_line
-from evorl.console import Console
+from evorl.reporting.colour import Ink
+from evorl.reporting.console import Console
 
 if TYPE_CHECKING:
     from evorl.doctor import Finding

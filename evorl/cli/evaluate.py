@@ -7,7 +7,7 @@ import click
 from evorl.cli.choosing import AGENT, SEED
 from evorl.cli.completing import RUN
 from evorl.cli.text import decimals, show_estimate
-from evorl.console import Console, show_warnings_on
+from evorl.reporting.console import Console, show_warnings_on
 
 
 @click.command(short_help="Score an agent of a run on fresh episodes.")
@@ -33,10 +33,10 @@ def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool
     evorl evaluate runs/cartpole --episodes 1000 --seed 7
     evorl evaluate runs/cartpole --agent 17
     """
-    from evorl.score import alone, estimate, play_alone
+    from evorl.population.threads import set_threads
     from evorl.seeding import fresh, generator
     from evorl.shipping.pick import heading, pick, used_seeds
-    from evorl.threads import set_threads
+    from evorl.training.score import alone, estimate, play_alone
 
     console = Console(quiet)
     show_warnings_on(console)

@@ -6,7 +6,7 @@ import click
 
 from evorl.cli.choosing import AGENT
 from evorl.cli.completing import RUN
-from evorl.console import Console, show_warnings_on
+from evorl.reporting.console import Console, show_warnings_on
 
 NAMES = ("safetensors", "torchscript", "onnx")
 

@@ -29,7 +29,7 @@ def init(env_id: str, output: Path | None) -> None:
     evorl init LunarLander-v3 -o configs/lander.yaml
     evorl init my_package.envs:Maze-v0
     """
-    from evorl.starter import look_at, name_of, schema_beside, starter
+    from evorl.cli.template import look_at, name_of, schema_beside, starter
 
     file = output or Path(f"{name_of(env_id)}.yaml")
     known = look_at(env_id)

@@ -15,7 +15,7 @@ from evorl.genome import HYPERPARAMETERS
 
 if TYPE_CHECKING:
     from evorl.cli.descent import Descent
-    from evorl.run_directory import RunDirectory
+    from evorl.runs.directory import RunDirectory
 
 
 @click.command(short_help="Print how the best agent of a run came to be.")
@@ -31,7 +31,7 @@ def lineage(run: Path, agent: int | None) -> None:
     evorl lineage runs/cartpole --agent 17
     """
     from evorl.cli.descent import find_descent
-    from evorl.run_directory import RunDirectory
+    from evorl.runs.directory import RunDirectory
 
     directory = RunDirectory.open(run)
     descent = find_descent(directory, agent)

@@ -29,8 +29,8 @@ def report(runs: tuple[Path, ...], output: Path | None, show: bool) -> None:
     evorl report runs/cartpole --output cartpole.html
     evorl report runs/evolved-1 runs/evolved-2 runs/plain-1
     """
-    from evorl.report.page import render, write_page
-    from evorl.report.payload import read_payload
+    from evorl.reporting.report.page import render, write_page
+    from evorl.reporting.report.payload import read_payload
 
     data = read_payload(runs)
     names = [run["name"] for run in data["runs"]]

@@ -11,8 +11,8 @@ from evorl.cli.talking import talking
 from evorl.config import RunConfig, dump_config
 from evorl.config.reading import parse_text
 from evorl.config.yaml_text import parse_yaml
-from evorl.console import Console
 from evorl.evolution.schedule import Schedule, parse_schedule
+from evorl.reporting.console import Console
 
 
 @click.command(short_help="Go on with a run that was stopped or killed.")
@@ -33,7 +33,7 @@ def resume(run: Path, overrides: tuple[str, ...], console: Console) -> None:
     """
     from evorl.cli.train import run_and_tell
     from evorl.distributed.briefing import briefed
-    from evorl.run_directory import RunDirectory
+    from evorl.runs.directory import RunDirectory
 
     config, schedule = _understood(briefed(lambda: _read(run, overrides)))
     run_and_tell(config, console, schedule=schedule, resume=RunDirectory(run))
@@ -41,8 +41,8 @@ def resume(run: Path, overrides: tuple[str, ...], console: Console) -> None:
 
 def _read(run: Path, overrides: Sequence[str]) -> str:
     """All that ranks must know of the run, which perhaps only the main one can see."""
-    from evorl.resuming import reopen
-    from evorl.run_directory import RunDirectory
+    from evorl.runs.directory import RunDirectory
+    from evorl.runs.resume import reopen
 
     directory = RunDirectory.open(run)
     config, schedule = reopen(directory, overrides), directory.schedule()

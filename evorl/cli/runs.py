@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from evorl.cli.text import decimals, table
-from evorl.colour import Ink, wants_colour
 from evorl.config.yaml_text import one_line
+from evorl.reporting.colour import Ink, wants_colour
 
 if TYPE_CHECKING:
-    from evorl.run_state import RunState
+    from evorl.runs.status import RunState
 
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -35,7 +35,7 @@ def runs(folder: Path, as_json: bool) -> None:
     evorl runs experiments/lunar_lander
     evorl runs --json | jq -r '.[] | select(.state == "stopped") | .path'
     """
-    from evorl.run_state import find_runs
+    from evorl.runs.status import find_runs
 
     found = find_runs(folder)
     if as_json:

@@ -24,7 +24,7 @@ def schedule(run: Path, agent: int | None) -> None:
     evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
     from evorl.cli.descent import find_descent
-    from evorl.run_directory import RunDirectory
+    from evorl.runs.directory import RunDirectory
 
     directory = RunDirectory.open(run)
     descent = find_descent(directory, agent)

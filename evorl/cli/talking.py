@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from evorl.console import Console, show_warnings_on
 from evorl.errors import ConfigError
+from evorl.reporting.console import Console, show_warnings_on
 
 
 def talking(command: Callable[..., None]) -> Callable[..., None]:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evorl.statistics import Estimate
+    from evorl.runs.statistics import Estimate
 
 WIDTH = 100  # columns of a table
 NARROWEST = 16  # columns of a cell that wraps

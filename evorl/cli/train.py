@@ -9,14 +9,14 @@ from evorl.cli.completing import CONFIG
 from evorl.cli.talking import talking
 from evorl.cli.text import show_estimate
 from evorl.config import RunConfig, load_config, parse_config
-from evorl.console import Console
 from evorl.errors import ConfigError, RunError
 from evorl.evolution.schedule import Schedule, along, read_schedule, refuse_fixed
+from evorl.reporting.console import Console
 
 if TYPE_CHECKING:
     from evorl.distributed.world import World
-    from evorl.score import Score
-    from evorl.trainer import Resume
+    from evorl.training.score import Score
+    from evorl.training.trainer import Resume
 
 
 @click.command(short_help="Train as a YAML file says, and print the held-out score.")
@@ -81,7 +81,7 @@ def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console)
         )
     runs = [_seeded(along(config, schedule), config.seed + i) for i in range(seeds)]
     from evorl.distributed.world import World
-    from evorl.run_directory import RunDirectory
+    from evorl.runs.directory import RunDirectory
 
     if config.run.if_exists == "error":  # now, and not hours later
         for run in runs:
@@ -91,7 +91,7 @@ def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console)
                     f"{path} exists already: choose another name, remove it,"
                     " or set run.if_exists=number"
                 )
-    from evorl.statistics import summarise_group
+    from evorl.runs.statistics import summarise_group
 
     # all seeds in one world: ranks that have parted cannot meet again
     world = World.start(runs[0].population.size, **dict(config.mesh))
@@ -118,8 +118,8 @@ def run_and_tell(
     world: "World | None" = None,
 ) -> "Score | None":
     """Train, and print what the run ended with; None but on the main rank."""
-    from evorl.signals import ending_on_signals
-    from evorl.trainer import train as run_training
+    from evorl.training.signals import ending_on_signals
+    from evorl.training.trainer import train as run_training
 
     with ending_on_signals():
         result = run_training(config, console, schedule, world, resume)

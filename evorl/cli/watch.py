@@ -7,7 +7,7 @@ import click
 
 from evorl.cli.choosing import AGENT, SEED
 from evorl.cli.completing import RUN
-from evorl.console import Console, show_warnings_on
+from evorl.reporting.console import Console, show_warnings_on
 
 if TYPE_CHECKING:
     from evorl.shipping.watch import Episode
@@ -62,11 +62,11 @@ def watch(
     """
     from tqdm import tqdm
 
-    from evorl.score import alone
+    from evorl.population.threads import set_threads
     from evorl.seeding import fresh
     from evorl.shipping.pick import heading, pick, used_seeds
     from evorl.shipping.watch import watch as film
-    from evorl.threads import set_threads
+    from evorl.training.score import alone
 
     console = Console(quiet)
     show_warnings_on(console)

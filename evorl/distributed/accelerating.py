@@ -12,9 +12,9 @@ from accelerate.utils import (  # type: ignore[import-untyped]
     parse_flag_from_env,
 )
 
+from evorl.distributed.barrier import launchers_store
+from evorl.distributed.failure import telling
 from evorl.distributed.launch import local_ranks, rank, restarts
-from evorl.distributed.lost import telling
-from evorl.distributed.meeting import launchers_store
 from evorl.errors import ConfigError
 
 CHECK = "check the address and port of the main process, and that all machines were started"

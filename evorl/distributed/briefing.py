@@ -7,9 +7,9 @@ down in it.
 from collections.abc import Callable
 from datetime import timedelta
 
+from evorl.distributed.barrier import launchers_store
+from evorl.distributed.failure import telling
 from evorl.distributed.launch import is_main_process_of_launch, launched_ranks
-from evorl.distributed.lost import telling
-from evorl.distributed.meeting import launchers_store
 
 PATIENCE = timedelta(minutes=5)  # the main rank has only a file to read
 KEY = "briefing"

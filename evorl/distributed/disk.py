@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from evorl.distributed.world import World
-from evorl.writing import writing
+from evorl.runs.atomic import writing
 
 TOKEN = ".seen-by-all-ranks-"
 

@@ -19,11 +19,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from evorl.distributed import payloads
+from evorl.distributed import transfer as payloads
 from evorl.distributed.accelerating import make_accelerator
+from evorl.distributed.barrier import Meeting
+from evorl.distributed.failure import telling
 from evorl.distributed.launch import launched_ranks
-from evorl.distributed.lost import telling
-from evorl.distributed.meeting import Meeting
 from evorl.distributed.mesh import Mesh, lay_out
 from evorl.errors import ConfigError
 

@@ -16,10 +16,10 @@ from evorl.evolution.surgery import (
     remove_units,
     reset_dormant,
 )
-from evorl.evolution.wires import Wires, all_wires
+from evorl.evolution.units import Wires, all_wires
 from evorl.genome import Activation, Architecture, Genome
-from evorl.group import AgentState
 from evorl.networks.layout import Problem, shapes
+from evorl.population.group import AgentState
 
 
 class Child(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.evolution.wires import (
+from evorl.evolution.units import (
     DORMANT,
     LIVELY,
     Axis,
@@ -29,9 +29,9 @@ from evorl.evolution.wires import (
     take,
 )
 from evorl.genome import Architecture
-from evorl.group import AgentState
 from evorl.networks.layout import Parameters, Problem
-from evorl.optimizer import NEW
+from evorl.population.group import AgentState
+from evorl.population.optimizer import NEW
 
 NOISE = 0.3  # of a new unit's weights, relative to the root mean square of its donor's
 LARGEST_STRETCH = 2.0  # of new units under LayerNorm, if their donors are all alike

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from evorl.networks import convolution
 from evorl.networks.activations import PAIRS
-from evorl.networks.arranged import Arranged
 from evorl.networks.layout import Layout, Weights
+from evorl.networks.views import Arranged
 
 
 class ConvSaved(NamedTuple):

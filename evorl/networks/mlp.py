@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from evorl.networks.activations import PAIRS
-from evorl.networks.arranged import Arranged, HiddenLayer
 from evorl.networks.layout import Layout, Weights
-from evorl.networks.live import LayerMask
+from evorl.networks.masks import LayerMask
+from evorl.networks.views import Arranged, HiddenLayer
 
 LAYER_NORM_EPS = 1e-5  # as torch.nn.LayerNorm
 

@@ -5,8 +5,8 @@ rank ends it in the same iteration, without asking the others.
 """
 
 from evorl.config import BudgetConfig
-from evorl.console import Console
 from evorl.pipeline.context import Context
+from evorl.reporting.console import Console
 
 
 def spent(config: BudgetConfig, context: Context) -> int:

@@ -7,14 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from evorl.algorithms.dqn import epsilon
-from evorl.distributed.copies import Copies
+from evorl.algorithms.noise import Exploration
+from evorl.distributed.replicas import Copies
 from evorl.envs import Step, VectorEnv
-from evorl.exploration import Exploration
+from evorl.experience import NStep, ReplayBuffer, Sampler, Transitions
 from evorl.pipeline.context import Context
 from evorl.pipeline.exchange import Exchange
 from evorl.pipeline.failures import count_failures
-from evorl.population import Population
-from evorl.replay import NStep, ReplayBuffer, Sampler, Transitions
+from evorl.population.population import Population
 from evorl.seeding import generator, integers
 
 

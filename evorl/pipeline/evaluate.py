@@ -15,7 +15,7 @@ from evorl.envs import Episodes
 from evorl.pipeline.context import Context
 from evorl.pipeline.failures import count_failures
 from evorl.pipeline.learn import warn_dead
-from evorl.population import Population
+from evorl.population.population import Population
 from evorl.seeding import integers
 
 Floats = npt.NDArray[np.float64]

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from torch import Tensor
 
 from evorl.algorithms.base import Algorithm
-from evorl.checkpoint import digest
 from evorl.genome import Genome
-from evorl.group import AgentState
 from evorl.networks.layout import Parameters, Problem
+from evorl.population.group import AgentState
+from evorl.runs.checkpoint import digest
 
 PARTS = AgentState._fields[:4]  # those that are weights
 

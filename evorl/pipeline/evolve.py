@@ -15,11 +15,11 @@ from evorl.evolution.lineage import birth
 from evorl.evolution.mutation import Mutation
 from evorl.evolution.selection import Selection
 from evorl.genome import Genome
-from evorl.group import AgentState
+from evorl.pipeline.champion import Champion, HallOfFame
 from evorl.pipeline.context import Context
 from evorl.pipeline.everybody import Everybody
-from evorl.pipeline.hall_of_fame import Champion, HallOfFame
-from evorl.run_directory import RunDirectory
+from evorl.population.group import AgentState
+from evorl.runs.directory import RunDirectory
 from evorl.seeding import generator
 
 

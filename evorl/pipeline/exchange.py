@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from safetensors.torch import load
 
-from evorl.checkpoint import serialise
 from evorl.distributed.world import World
-from evorl.replay import Transitions
+from evorl.experience import Transitions
+from evorl.runs.checkpoint import serialise
 
 
 class Exchange:

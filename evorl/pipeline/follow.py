@@ -4,7 +4,7 @@ import dataclasses
 
 from evorl.evolution.schedule import Schedule
 from evorl.pipeline.context import Context
-from evorl.population import Population
+from evorl.population.population import Population
 
 
 class FollowSchedule:

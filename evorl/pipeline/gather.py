@@ -13,15 +13,15 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from evorl.checkpoint import serialise
 from evorl.distributed.world import World
 from evorl.errors import RunError
 from evorl.genome import Genome
-from evorl.group import AgentState
 from evorl.pipeline.context import ARRAYS, COUNTS, Context
 from evorl.pipeline.evaluate import fitness_of
 from evorl.pipeline.everybody import Everybody, digests, pack, unpack
-from evorl.population import Population
+from evorl.population.group import AgentState
+from evorl.population.population import Population
+from evorl.runs.checkpoint import serialise
 
 FACTS = "facts"  # JSON, as bytes
 

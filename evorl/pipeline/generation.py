@@ -8,7 +8,7 @@ import numpy as np
 from evorl.errors import RunError
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context
-from evorl.run_directory import BEST, CHECKPOINTS, RunDirectory
+from evorl.runs.directory import BEST, CHECKPOINTS, RunDirectory
 
 
 def generation_ends(context: Context) -> bool:

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from evorl.config import BudgetConfig, ReplayConfig
-from evorl.distributed.copies import Copies
+from evorl.distributed.replicas import Copies
+from evorl.experience import ReplayBuffer, Sampler, linear_beta
+from evorl.experience.loader import ReplayLoader
 from evorl.pipeline.budget import spent
 from evorl.pipeline.context import Context
-from evorl.population import Population
-from evorl.replay import ReplayBuffer, Sampler, linear_beta
-from evorl.replay.dataset import ReplayLoader
+from evorl.population.population import Population
 
 MOST_BYTES = 256 * 2**20  # of one gather: images are gathered in several parts
 

@@ -6,10 +6,10 @@ import warnings
 from safetensors.torch import load
 from torch import Tensor
 
-from evorl.checkpoint import Checkpoint, Checkpoints
 from evorl.distributed.world import World
 from evorl.errors import CheckpointError
-from evorl.replay import Replays
+from evorl.experience import Replays
+from evorl.runs.checkpoint import Checkpoint, Checkpoints
 
 NOTHING = -1  # there is no checkpoint yet
 

@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from evorl.checkpoint import Checkpoint, Checkpoints, Draft, Written, serialise
 from evorl.config import CheckpointConfig, RunConfig
 from evorl.distributed.world import World
 from evorl.errors import CheckpointError, RunError
+from evorl.experience import Replays
 from evorl.genome import Genome
-from evorl.group import AgentState
+from evorl.pipeline.broadcast import digest_of
+from evorl.pipeline.champion import HallOfFame
 from evorl.pipeline.context import Context
 from evorl.pipeline.everybody import Everybody, pack, unpack
 from evorl.pipeline.evolve import Evolve
-from evorl.pipeline.hall_of_fame import HallOfFame
-from evorl.pipeline.spread import digest_of
-from evorl.replay import Replays
-from evorl.run_directory import RunDirectory
+from evorl.population.group import AgentState
+from evorl.runs.checkpoint import Checkpoint, Checkpoints, Draft, Written, serialise
+from evorl.runs.directory import RunDirectory
 
 POPULATION, PROGRESS = "population", "progress"
 

@@ -16,12 +16,12 @@ from safetensors import SafetensorError
 import evorl
 from evorl.config.yaml_text import one_line
 from evorl.errors import RunError
-from evorl.score import alone
 from evorl.seeding import generator
 from evorl.shipping.formats import FORMATS, Parcel, check_packages, example_of
 from evorl.shipping.interface import Array, random_observations
 from evorl.shipping.module import whole_module
 from evorl.shipping.pick import Picked
+from evorl.training.score import alone
 
 FACTS = "model.json"
 CHECKED = 1000  # random observations

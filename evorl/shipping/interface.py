@@ -15,7 +15,7 @@ from evorl.envs.make import make_env
 from evorl.envs.pool import Pool
 from evorl.envs.spaces import SpaceAdapter, adapt
 from evorl.networks.layout import Problem
-from evorl.parts import make_problem
+from evorl.training.build import make_problem
 
 WIDEST = 1e6  # bounds further apart than this are there for form's sake
 

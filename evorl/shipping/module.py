@@ -2,8 +2,8 @@
 
 from torch import nn
 
-from evorl.agent_file import SavedAgent
-from evorl.networks.export import DuelingHead, GatedResidual
+from evorl.networks.module import DuelingHead, GatedResidual
+from evorl.runs.saved_agent import SavedAgent
 from evorl.shipping.interface import Interface
 from evorl.shipping.layers import AddDimension, ChannelsFirst, Numbers, OneHot
 

@@ -9,20 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from evorl.agent_file import SavedAgent
-from evorl.checkpoint import Checkpoint
 from evorl.config import RunConfig
 from evorl.config.yaml_text import one_line
 from evorl.envs import EnvSpec
 from evorl.errors import CheckpointError, RunError
 from evorl.genome import Genome
 from evorl.networks.layout import Parameters, Problem, shapes
-from evorl.parts import env_spec
 from evorl.pipeline.save import POPULATION, Agents, read_agents
-from evorl.run_checkpoints import make_checkpoints
-from evorl.run_directory import BEST, LOCK, RunDirectory
+from evorl.runs.checkpoint import Checkpoint
+from evorl.runs.directory import BEST, LOCK, RunDirectory
+from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.saved_agent import SavedAgent
 from evorl.seeding import held_out
 from evorl.shipping.interface import Interface, interface_of
+from evorl.training.build import env_spec
 
 TRIES, WAIT = 10, 0.2  # how often, and after how many seconds, to read again
 

@@ -4,7 +4,7 @@ import inspect
 
 from torch import nn
 
-from evorl.networks.export import DuelingHead, GatedResidual
+from evorl.networks.module import DuelingHead, GatedResidual
 from evorl.shipping.layers import AddDimension, ChannelsFirst, Numbers, OneHot
 from evorl.shipping.module import code_of
 

@@ -12,14 +12,14 @@ import gymnasium
 import numpy as np
 
 from evorl.config.yaml_text import one_line
-from evorl.console import Console
 from evorl.envs.make import Env, make_env
 from evorl.envs.rebuilding import Failure, with_trace
 from evorl.errors import ConfigError, EvorlError, RunError
-from evorl.population import Population
-from evorl.score import alone
+from evorl.population.population import Population
+from evorl.reporting.console import Console
 from evorl.shipping.pick import Picked
 from evorl.shipping.video import GIF_MOST, Film, Frame, check_place, filming
+from evorl.training.score import alone
 
 FPS = 30.0  # where the environment does not say
 

@@ -12,10 +12,10 @@ import torch
 from evorl.algorithms.base import Batch
 from evorl.algorithms.dqn import DQN, epsilon
 from evorl.genome import Architecture
-from evorl.networks.arranged import arrange
 from evorl.networks.layout import Layout, Problem, signature
-from evorl.networks.live import live_parts
-from evorl.networks.network import Network
+from evorl.networks.masks import live_parts
+from evorl.networks.stacked import Network
+from evorl.networks.views import arrange
 
 torch.set_num_threads(1)
 

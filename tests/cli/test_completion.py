@@ -7,9 +7,9 @@ import sys
 
 import pytest
 from click.shell_completion import ShellComplete
-from synthetic import make_run
 
 from evorl.cli import cli
+from tests.synthetic import make_run
 
 from .answers import ROOT, assert_one_error
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from evorl.colour import Ink
 from evorl.doctor import CHECKS, Check, Finding, TwoRanks, checks, examine, wandb_login
+from evorl.reporting.colour import Ink
 
 from .answers import ROOT
 

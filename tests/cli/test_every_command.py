@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from synthetic import family_lines, make_family_run
 
 from evorl.cli import cli
-from evorl.report.folder import RunsFolder
+from evorl.reporting.report.folder import RunsFolder
+from tests.synthetic import family_lines, make_family_run
 
 from .answers import CARTPOLE, assert_one_error, everything_in
 

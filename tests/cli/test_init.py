@@ -4,9 +4,9 @@ import gymnasium
 import pytest
 import torch
 
+from evorl.cli.template import name_of, schema_beside
 from evorl.config import load_config
-from evorl.run_directory import RunDirectory
-from evorl.starter import name_of, schema_beside
+from evorl.runs.directory import RunDirectory
 
 from .answers import TINY, assert_one_error, everything_in
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from synthetic import family_lines, make_family_run, make_run
 
 from evorl.cli.runs import describe_age
 from evorl.config import dump_config, parse_config
-from evorl.run_checkpoints import make_checkpoints
-from evorl.run_directory import RunDirectory
+from evorl.runs.directory import RunDirectory
+from evorl.runs.run_checkpoints import make_checkpoints
+from tests.synthetic import family_lines, make_family_run, make_run
 
 from .answers import assert_one_error, everything_in
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evorl.distributed.lost import telling
+from evorl.distributed.failure import telling
 from evorl.errors import RunError
 
 

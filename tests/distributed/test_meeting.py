@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from torch.distributed import TCPStore
 
-from evorl.distributed import meeting
-from evorl.distributed.meeting import Meeting
-from evorl.signals import Interrupted, ending_on_signals
+from evorl.distributed import barrier as meeting
+from evorl.distributed.barrier import Meeting
+from evorl.training.signals import Interrupted, ending_on_signals
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from evorl.compiled import has_compiler
+from evorl.population.compiled import has_compiler
 
 from .runs import (
     HALVES,

@@ -1,15 +1,12 @@
 """With several ranks the main one tracks, and only that."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-from .runs import train
+from tests.reporting.tracking.read_back import sessions
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tracking"))
-from read_back import sessions
+from .runs import train
 
 pytestmark = pytest.mark.slow
 

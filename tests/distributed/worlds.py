@@ -30,13 +30,13 @@ from evorl.distributed import (
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
 from evorl.errors import EvorlError
+from evorl.experience import Samples, split_groups
 from evorl.genome import Architecture
 from evorl.networks.layout import Problem
 from evorl.pipeline.context import Context
-from evorl.population import Population
-from evorl.rank import make_rank
-from evorl.replay import Samples, split_groups
-from evorl.trainer import train
+from evorl.population.population import Population
+from evorl.training.rank import make_rank
+from evorl.training.trainer import train
 
 AGENTS = 5
 
@@ -288,8 +288,8 @@ def case_nodes(folder):
 
 def case_gradients(folder):
     """Two ranks with the same agents, against one population that has both batches."""
-    sys.path.insert(0, str(Path(__file__).parent.parent))
-    from reference import genome, random_samples
+    sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+    from tests.reference import genome, random_samples
 
     shapes = [
         Architecture((16, 12)),

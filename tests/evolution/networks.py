@@ -5,15 +5,15 @@ import math
 
 import numpy as np
 import torch
-from reference import genome, random_samples
 
 from evorl.algorithms.dqn import DQN
 from evorl.genome import ACTIVATIONS, Architecture
-from evorl.group import AgentState
-from evorl.networks.export import to_module
 from evorl.networks.initial import fresh_parameters
 from evorl.networks.layout import Problem, shapes
-from evorl.population import Population
+from evorl.networks.module import to_module
+from evorl.population.group import AgentState
+from evorl.population.population import Population
+from tests.reference import genome, random_samples
 
 VECTOR = Problem(inputs=6, actions=3)
 IMAGE = Problem(inputs=0, actions=3, image=(2, 9, 8))

@@ -1,10 +1,10 @@
 """What changed from parent to child, in words."""
 
 import pytest
-from synthetic import child, initial
 
 from evorl.evolution.change import describe_architecture, describe_change, describe_number
 from evorl.genome import Architecture
+from tests.synthetic import child, initial
 
 CONV = {"kernels": (3, 3), "strides": (1, 1)}
 

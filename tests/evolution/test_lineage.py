@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from synthetic import FAMILY, STEPS, child, evaluated, family_lines, initial
 
 from evorl.errors import RunError
 from evorl.evolution.lineage import birth, read_lineage
-from evorl.run_directory import RunDirectory
+from evorl.runs.directory import RunDirectory
+from tests.synthetic import FAMILY, STEPS, child, evaluated, family_lines, initial
 
 
 def write(path, lines):

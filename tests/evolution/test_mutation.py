@@ -8,9 +8,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import genome, hyperparameters
 
-from evolution.networks import (
+from evorl.algorithms.dqn import DQN
+from evorl.config import MutationConfig
+from evorl.evolution.mutation import Mutation
+from evorl.evolution.spaces import Space
+from evorl.genome import ACTIVATIONS, Architecture
+from evorl.networks.initial import fresh_parameters
+from evorl.networks.layout import signature
+from evorl.population.group import newborn
+from evorl.population.grouping import kinds_of
+from evorl.population.optimizer import NEW
+from evorl.population.population import Population
+from tests.evolution.networks import (
     IMAGE,
     PARTS,
     VECTOR,
@@ -23,17 +33,7 @@ from evolution.networks import (
     random_obs,
     random_state,
 )
-from evorl.algorithms.dqn import DQN
-from evorl.config import MutationConfig
-from evorl.evolution.mutation import Mutation
-from evorl.evolution.spaces import Space
-from evorl.genome import ACTIVATIONS, Architecture
-from evorl.group import newborn
-from evorl.grouping import kinds_of
-from evorl.networks.initial import fresh_parameters
-from evorl.networks.layout import signature
-from evorl.optimizer import NEW
-from evorl.population import Population
+from tests.reference import genome, hyperparameters
 
 torch.set_num_threads(1)
 

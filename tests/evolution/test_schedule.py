@@ -2,7 +2,6 @@
 
 import pytest
 import yaml
-from synthetic import FAMILY, HYPERPARAMETERS, STEPS, child, evaluated, family_lines, initial
 
 from evorl.config import EvolutionConfig, parse_config
 from evorl.errors import ConfigError
@@ -17,7 +16,8 @@ from evorl.evolution.schedule import (
     schedule_of,
 )
 from evorl.genome import Architecture
-from evorl.run_directory import RunDirectory
+from evorl.runs.directory import RunDirectory
+from tests.synthetic import FAMILY, HYPERPARAMETERS, STEPS, child, evaluated, family_lines, initial
 
 GATED = Architecture((64, 96, 96), "tanh", layer_norm=True, gated=(False, False, True))
 IMAGE = Architecture((32,), dueling=True, channels=(8, 16), kernels=(3, 2), strides=(2, 1))

@@ -7,10 +7,23 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from reference import LoneNetwork, fold_one, genome, places
 from torch import nn
 
-from evolution.networks import (
+from evorl.algorithms.dqn import DQN
+from evorl.evolution import surgery
+from evorl.evolution.surgery import (
+    add_layer,
+    add_units,
+    remove_layer,
+    remove_units,
+    reset_dormant,
+)
+from evorl.evolution.units import all_wires, channel_wires, dormant_units, hidden_wires
+from evorl.genome import ACTIVATIONS, Architecture
+from evorl.networks.module import to_module
+from evorl.population.compiled import has_compiler
+from evorl.population.population import Population
+from tests.evolution.networks import (
     IMAGE,
     PARTS,
     VECTOR,
@@ -26,20 +39,7 @@ from evolution.networks import (
     random_state,
     trained,
 )
-from evorl.algorithms.dqn import DQN
-from evorl.compiled import has_compiler
-from evorl.evolution import surgery
-from evorl.evolution.surgery import (
-    add_layer,
-    add_units,
-    remove_layer,
-    remove_units,
-    reset_dormant,
-)
-from evorl.evolution.wires import all_wires, channel_wires, dormant_units, hidden_wires
-from evorl.genome import ACTIVATIONS, Architecture
-from evorl.networks.export import to_module
-from evorl.population import Population
+from tests.reference import LoneNetwork, fold_one, genome, places
 
 torch.set_num_threads(1)
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from evorl.algorithms.dqn import DQN
+from evorl.experience.transitions import Samples
 from evorl.genome import Architecture, Genome
 from evorl.networks import convolution
 from evorl.networks.layout import Problem
-from evorl.population import Population
-from evorl.replay.transitions import Samples
+from evorl.population.population import Population
 
 torch.set_num_threads(1)
 

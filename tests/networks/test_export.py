@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from evorl.agent_file import FACTS, WEIGHTS, SavedAgent, load_agent, save_agent
 from evorl.algorithms.dqn import DQN
 from evorl.errors import RunError
 from evorl.genome import ACTIVATIONS, HYPERPARAMETERS, Architecture, Genome
-from evorl.networks.export import to_module
 from evorl.networks.layout import Problem
-from evorl.population import Population
+from evorl.networks.module import to_module
+from evorl.population.population import Population
+from evorl.runs.saved_agent import FACTS, WEIGHTS, SavedAgent, load_agent, save_agent
 
 torch.set_num_threads(1)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from evorl.genome import ACTIVATIONS, Architecture
 from evorl.networks.layout import Layout, Problem, freeze, shapes, signature
-from evorl.networks.live import blended_layers, live_parts, needed_rows
+from evorl.networks.masks import blended_layers, live_parts, needed_rows
 
 
 @st.composite

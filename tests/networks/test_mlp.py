@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from evorl.genome import ACTIVATIONS, Architecture
-from evorl.networks.arranged import arrange
 from evorl.networks.layout import Layout, Problem, shapes, signature
-from evorl.networks.live import LayerMask, blended_layers, live_parts, needed_rows
+from evorl.networks.masks import LayerMask, blended_layers, live_parts, needed_rows
 from evorl.networks.mlp import StackedMLP, _normalise
-from evorl.networks.network import Network
+from evorl.networks.stacked import Network
+from evorl.networks.views import arrange
 
 torch.set_num_threads(1)
 

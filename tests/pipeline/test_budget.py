@@ -3,9 +3,9 @@
 import pytest
 
 from evorl.config import BudgetConfig
-from evorl.console import Console
 from evorl.pipeline.budget import Budget
 from evorl.pipeline.context import Context
+from evorl.reporting.console import Console
 
 
 class Bar(Console):

@@ -7,17 +7,17 @@ import torch
 from gymnasium import spaces
 
 from evorl.algorithms.dqn import DQN
+from evorl.algorithms.noise import BLOCK
 from evorl.config import Hyperparameters
 from evorl.envs import EnvSpec, make_vector_env
-from evorl.exploration import BLOCK
+from evorl.experience import ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
-from evorl.networks.export import to_module
-from evorl.parts import make_problem
+from evorl.networks.module import to_module
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context
-from evorl.population import Population
-from evorl.replay import ReplayBuffer, UniformSampler
+from evorl.population.population import Population
 from evorl.seeding import generator, integers
+from evorl.training.build import make_problem
 
 torch.set_num_threads(1)
 

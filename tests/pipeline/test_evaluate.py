@@ -12,12 +12,12 @@ from evorl.algorithms.dqn import DQN
 from evorl.config import EvaluationConfig, Hyperparameters
 from evorl.envs import EnvSpec, make_episodes
 from evorl.genome import Architecture, Genome
-from evorl.networks.export import to_module
-from evorl.parts import make_problem
+from evorl.networks.module import to_module
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Evaluate, play
-from evorl.population import Population
+from evorl.population.population import Population
 from evorl.seeding import integers
+from evorl.training.build import make_problem
 
 torch.set_num_threads(1)
 

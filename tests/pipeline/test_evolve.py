@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from people import together
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import ExploreConfig, Hyperparameters, MutationConfig, SelectionConfig
@@ -17,11 +16,12 @@ from evorl.evolution.selection import Selection
 from evorl.evolution.spaces import Space
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
+from evorl.pipeline.champion import Champion
 from evorl.pipeline.context import Context
 from evorl.pipeline.evolve import Evolve
-from evorl.pipeline.hall_of_fame import Champion
-from evorl.population import Population
-from evorl.run_directory import RunDirectory
+from evorl.population.population import Population
+from evorl.runs.directory import RunDirectory
+from tests.pipeline.people import together
 
 torch.set_num_threads(1)
 

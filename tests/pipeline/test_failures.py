@@ -7,24 +7,24 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from people import together
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import EvaluationConfig, Hyperparameters
 from evorl.envs import EnvSpec, make_episodes, make_vector_env
 from evorl.errors import EnvError
+from evorl.experience import ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
-from evorl.parts import make_problem
 from evorl.pipeline import collect as collecting
+from evorl.pipeline.champion import HallOfFame
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import COUNTS, Context
 from evorl.pipeline.evaluate import Evaluate, play
 from evorl.pipeline.failures import count_failures
-from evorl.pipeline.hall_of_fame import HallOfFame
-from evorl.population import Population
-from evorl.replay import ReplayBuffer, UniformSampler
-from evorl.run_directory import RunDirectory
+from evorl.population.population import Population
+from evorl.runs.directory import RunDirectory
 from evorl.seeding import integers
+from evorl.training.build import make_problem
+from tests.pipeline.people import together
 
 torch.set_num_threads(1)
 

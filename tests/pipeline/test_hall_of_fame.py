@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 import torch
-from people import together
 
-from evorl.agent_file import load_agent
 from evorl.algorithms.dqn import DQN
 from evorl.config import EvaluationConfig, Hyperparameters
 from evorl.envs import EnvSpec, make_episodes
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
-from evorl.pipeline import hall_of_fame
+from evorl.pipeline import champion as hall_of_fame
+from evorl.pipeline.champion import HallOfFame
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Played, play
-from evorl.pipeline.hall_of_fame import HallOfFame
-from evorl.population import Population
-from evorl.run_directory import RunDirectory
+from evorl.population.population import Population
+from evorl.runs.directory import RunDirectory
+from evorl.runs.saved_agent import load_agent
 from evorl.seeding import held_out, integers
+from tests.pipeline.people import together
 
 torch.set_num_threads(1)
 

@@ -6,13 +6,13 @@ import torch
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import BudgetConfig, Hyperparameters, ReplayConfig
+from evorl.experience import PrioritisedSampler, ReplayBuffer, Transitions, UniformSampler
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
 from evorl.pipeline import learn as learn_module
 from evorl.pipeline.context import Context
 from evorl.pipeline.learn import AnnealBeta, Learn
-from evorl.population import Population
-from evorl.replay import PrioritisedSampler, ReplayBuffer, Transitions, UniformSampler
+from evorl.population.population import Population
 
 torch.set_num_threads(1)
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from people import together
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import EvaluationConfig, Hyperparameters
@@ -16,11 +15,12 @@ from evorl.envs import EnvSpec, make_episodes
 from evorl.errors import RunError
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
+from evorl.pipeline.broadcast import Spread, digest_of
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Evaluate
 from evorl.pipeline.gather import Gather, refuse_other
-from evorl.pipeline.spread import Spread, digest_of
-from evorl.population import Population
+from evorl.population.population import Population
+from tests.pipeline.people import together
 
 torch.set_num_threads(1)
 

@@ -4,17 +4,17 @@ import dataclasses
 import types
 
 import numpy as np
-from people import together
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import Hyperparameters
-from evorl.console import Console
 from evorl.evolution.lineage import birth
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
 from evorl.pipeline.context import Context
-from evorl.pipeline.tell import Tell
-from evorl.population import Population
+from evorl.pipeline.show import Tell
+from evorl.population.population import Population
+from evorl.reporting.console import Console
+from tests.pipeline.people import together
 
 VALUES = Hyperparameters().model_dump()
 

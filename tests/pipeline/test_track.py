@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from people import together
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import Hyperparameters
@@ -13,9 +12,10 @@ from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import standard_errors
-from evorl.pipeline.track import Track
-from evorl.population import Population
-from evorl.run_directory import RunDirectory
+from evorl.pipeline.metrics import Track
+from evorl.population.population import Population
+from evorl.runs.directory import RunDirectory
+from tests.pipeline.people import together
 
 torch.set_num_threads(1)
 

@@ -14,7 +14,7 @@ from evorl.errors import RunError
 from evorl.shipping.export import export
 from evorl.shipping.formats import FORMATS
 from evorl.shipping.pick import pick
-from shipping.worlds import (
+from tests.shipping.worlds import (
     ACTION_START,
     FORMS,
     PROBLEMS,

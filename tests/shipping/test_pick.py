@@ -7,14 +7,14 @@ import warnings
 import pytest
 import torch
 
-from evorl.agent_file import SavedAgent
 from evorl.errors import CheckpointError, ConfigError, RunError
 from evorl.genome import Architecture
-from evorl.run_directory import LOCK, RunDirectory
+from evorl.runs.directory import LOCK, RunDirectory
+from evorl.runs.saved_agent import SavedAgent
 from evorl.seeding import fresh, held_out, integers
 from evorl.shipping import pick as picking
 from evorl.shipping.pick import heading, pick, used_seeds
-from shipping.worlds import World, make_run, population_of, save_checkpoint
+from tests.shipping.worlds import World, make_run, population_of, save_checkpoint
 
 SMALL = [Architecture((8,)), Architecture((6, 6), "tanh", True, True, (False, True))]
 SMALL += [Architecture((9,), "elu")]
@@ -132,7 +132,7 @@ def test_weights_that_are_not_finite_are_refused(run):
 def test_an_environment_that_has_changed_is_refused(run, monkeypatch, id):
     from gymnasium import spaces
 
-    from shipping import worlds
+    from tests.shipping import worlds
 
     monkeypatch.setitem(worlds.FORMS, "vector", spaces.Box(-1, 1, (4,)))
     assert "observations or actions are not those" in refusal(run.path, id)

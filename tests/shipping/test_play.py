@@ -9,23 +9,23 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 import torch
-from synthetic import HYPERPARAMETERS
 
-from evorl.agent_file import SavedAgent
 from evorl.algorithms.dqn import DQN
-from evorl.console import Console
 from evorl.errors import ConfigError, EnvError, RunError
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
-from evorl.population import Population
-from evorl.score import play_alone
+from evorl.population.population import Population
+from evorl.reporting.console import Console
+from evorl.runs.saved_agent import SavedAgent
+from evorl.runs.statistics import interquartile_mean
 from evorl.seeding import fresh
 from evorl.shipping.export import export
 from evorl.shipping.pick import pick, used_seeds
 from evorl.shipping.video import filming
 from evorl.shipping.watch import watch
-from evorl.statistics import interquartile_mean
-from shipping.worlds import PROBLEMS, make_run, population_of
+from evorl.training.score import play_alone
+from tests.shipping.worlds import PROBLEMS, make_run, population_of
+from tests.synthetic import HYPERPARAMETERS
 
 torch.set_num_threads(1)
 

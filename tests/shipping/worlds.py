@@ -6,18 +6,18 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
-from synthetic import HYPERPARAMETERS
 
-from evorl.agent_file import SavedAgent
 from evorl.algorithms.dqn import DQN
 from evorl.config import dump_config, parse_config
 from evorl.genome import ACTIVATIONS, Architecture, Genome
 from evorl.networks.layout import Problem
+from evorl.pipeline.broadcast import digest_of
 from evorl.pipeline.everybody import pack
-from evorl.pipeline.spread import digest_of
-from evorl.population import Population
-from evorl.run_checkpoints import make_checkpoints
-from evorl.run_directory import RunDirectory
+from evorl.population.population import Population
+from evorl.runs.directory import RunDirectory
+from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.saved_agent import SavedAgent
+from tests.synthetic import HYPERPARAMETERS
 
 BINARY = spaces.MultiBinary([2, 3])
 FORMS = {

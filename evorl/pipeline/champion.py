@@ -1,0 +1,192 @@
+"""The hall of fame: the best agent ever seen, chosen by episodes that selection did not see.
+
+The highest of many noisy fitnesses is biased upward. So a generation's best becomes the best of the
+run only if it also wins on further seeds, the same for all candidates. They are played in waves,
+and no further once a candidate is clearly behind: most are, and their steps are lost to training.
+DQN agents decay after their peak: what is kept is a snapshot.
+
+Legend: E further episodes.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from evorl.config import EvaluationConfig
+from evorl.envs import Episodes
+from evorl.errors import RunError
+from evorl.genome import Genome
+from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import play, standard_errors
+from evorl.pipeline.everybody import Everybody, pack, unpack
+from evorl.pipeline.failures import count_failures
+from evorl.population.group import AgentState, newborn
+from evorl.population.population import Population
+from evorl.runs.directory import RunDirectory
+from evorl.runs.saved_agent import SavedAgent
+from evorl.seeding import integers
+
+FIRST_WAVE = 5  # episodes before a candidate is first judged; every later wave doubles their number
+
+Floats = npt.NDArray[np.float64]
+
+
+class Champion(NamedTuple):
+    """The best agent ever seen as it was then, with everything that a child inherits."""
+
+    genome: Genome
+    state: AgentState
+    generation: int  # at whose end it was seen
+    own_steps: int
+    own_updates: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the weights."""
+        known = {name: getattr(self, name) for name in ("generation", "own_steps", "own_updates")}
+        return known | {"genome": self.genome.to_json(), "steps": self.state.steps}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any], state: AgentState) -> "Champion":
+        """Back from to_json's values and the weights."""
+        known = {name: values[name] for name in ("generation", "own_steps", "own_updates")}
+        return cls(Genome.from_json(values["genome"]), state, **known)
+
+
+class HallOfFame:
+    """Confirms the best of each evaluation, and keeps best/ in the run's directory."""
+
+    def __init__(
+        self,
+        everybody: Everybody,
+        episodes: Episodes,
+        directory: RunDirectory,
+        config: EvaluationConfig,
+        *,
+        env_id: str,
+        seed: int,
+        stop_at: float | None = None,
+    ) -> None:
+        self.everybody, self.episodes, self.directory = everybody, episodes, directory
+        self.env_id, self.max_steps, self.stop_at = env_id, config.max_steps, stop_at
+        self.seeds = integers(seed, "confirmation", count=config.confirm_episodes)
+        self.best: SavedAgent | None = None
+        self.champion: Champion | None = None  # the best, ready to have children
+        self.returns: Floats | None = None  # [E] of the best, on the further seeds
+        self.score = -np.inf  # their mean
+
+    def __call__(self, context: Context) -> None:
+        """Only an agent that may beat the confirmed score plays the further episodes.
+
+        Fitness and score come from different seeds, so a standard error is allowed for. Of equals
+        the later one is kept: it has learned longer.
+        """
+        agent = int(np.argmax(np.nan_to_num(context.fitness, nan=-np.inf)))
+        error = np.nan_to_num(standard_errors(context.returns)[agent])
+        if not np.isfinite(context.fitness[agent]) or context.fitness[agent] + error < self.score:
+            return
+        with context.timer("evaluate"):
+            returns = self._confirm(context, agent)
+        if returns is None or _score(returns) < self.score:
+            return
+        self.returns, self.score = returns, _score(returns)
+        self.best = self._snapshot(context, agent)
+        self.champion = Champion(
+            self.best.genome,
+            self.everybody.state(agent),
+            context.generation,
+            int(context.agent_steps[agent]),
+            int(context.agent_updates[agent]),
+        )
+        self.directory.save_best(self.best)
+        if self.stop_at is not None and self.score >= self.stop_at:
+            context.finished = True
+
+    def returned(self) -> SavedAgent:
+        """What the run returns; RunError if no agent was ever any good."""
+        if self.best is None:
+            raise RunError(
+                f"{self.directory.path}: no agent ever had a finite fitness;"
+                " look at the rewards that the environment gives"
+            )
+        return self.best
+
+    def _confirm(self, context: Context, agent: int) -> Floats | None:
+        """Its returns on the further seeds; None if it was clearly behind before the last."""
+        everybody = self.everybody
+        alone = Population([everybody.genomes[agent]], everybody.problem, everybody.algorithm)
+        alone.rebuild(alone.genomes, [newborn(everybody.state(agent).online)])
+        returns = np.zeros(0)
+        for wave in _waves(len(self.seeds)):
+            played = play(alone, self.episodes, self.seeds[wave], self.max_steps)
+            count_failures(context, self.episodes.failures)
+            context.evaluation_steps += played.steps
+            returns = np.append(returns, played.returns[0])
+            if len(returns) < len(self.seeds) and self._clearly_behind(returns):
+                return None
+        return returns
+
+    def _clearly_behind(self, returns: Floats) -> bool:
+        """By more than a standard error of the difference on the seeds played so far."""
+        if self.returns is None or not np.isfinite(self.returns).all():
+            return False
+        lead = returns - self.returns[: len(returns)]
+        error = np.nan_to_num(standard_errors(lead[None])[0])
+        return bool(lead.mean() + error < 0)
+
+    def _snapshot(self, context: Context, agent: int) -> SavedAgent:
+        facts = {
+            "env": self.env_id,
+            "place": agent,
+            "fitness": float(context.fitness[agent]),
+            "confirmed": self.score if np.isfinite(self.score) else None,
+            "generation": context.generation,
+            "env_steps": context.env_steps,
+            "own_steps": int(context.agent_steps[agent]),
+        }
+        state = self.everybody.state(agent)
+        genome = self.everybody.genomes[agent]
+        return SavedAgent(genome, self.everybody.problem, state.online, facts)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What `restore` needs, as JSON and tensors."""
+        if self.best is None or self.champion is None or self.returns is None:
+            return {"champion": None}, {}
+        values = {
+            "champion": self.champion.to_json(),
+            "facts": self.best.facts,
+            "score": self.score if np.isfinite(self.score) else None,
+        }
+        tensors = {f"champion.{k}": v for k, v in pack([self.champion.state]).items()}
+        return values, tensors | {"confirmation": torch.from_numpy(self.returns)}
+
+    def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Go on from an earlier `state`; best/ becomes what it was then."""
+        found = values["champion"]
+        if found is None:
+            return
+        start = "champion."
+        own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+        self.champion = Champion.from_json(found, unpack(own, {0: found["steps"]})[0])
+        genome, weights = self.champion.genome, self.champion.state.online
+        self.best = SavedAgent(genome, self.everybody.problem, weights, values["facts"])
+        self.score = -np.inf if values["score"] is None else values["score"]
+        self.returns = tensors["confirmation"].numpy().copy()
+        self.directory.save_best(self.best)
+
+
+def _waves(episodes: int) -> Iterator[slice]:
+    """Parts of the further episodes, of which each but the last doubles what has been played."""
+    start, end = 0, min(FIRST_WAVE, episodes)
+    while start < episodes:
+        yield slice(start, end)
+        start, end = end, min(2 * end, episodes)
+
+
+def _score(returns: Floats) -> float:
+    """The mean; -inf if it is no number."""
+    score = float(returns.mean())
+    return score if np.isfinite(score) else -np.inf

@@ -1,0 +1,138 @@
+"""How good an agent is: its returns on episodes that nothing saw before, with their uncertainty."""
+
+import dataclasses
+import platform
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+
+import evorl
+from evorl.algorithms.dqn import DQN
+from evorl.config import RunConfig
+from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
+from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import Played, play
+from evorl.pipeline.failures import count_failures
+from evorl.population.group import newborn
+from evorl.population.population import Population
+from evorl.reporting.console import Console
+from evorl.runs.saved_agent import SavedAgent
+from evorl.runs.statistics import Estimate, Floats, interquartile_mean, interval
+from evorl.seeding import generator, held_out
+from evorl.training.office import Office
+
+
+class Score(NamedTuple):
+    """Returns of held-out episodes, summed up."""
+
+    mean: Estimate
+    iqm: Estimate  # mean of the middle half: outliers on either side don't move it
+    episodes: int
+    steps: int  # environment steps that it took
+    failures: int = 0  # exceptions of environments
+
+
+def score_run(
+    config: RunConfig, office: Office, spec: EnvSpec, context: Context, console: Console
+) -> Score:
+    """The held-out score of the agent that a run returns, written down: now it is finished."""
+    best = office.hall.returned()
+    score = held_out_score(best, spec, config, console)
+    told = summary(config, context, best, score, time.perf_counter() - context.began)
+    office.directory.write_summary(told)
+    office.tracking.end(told)
+    return score
+
+
+def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console: Console) -> Score:
+    """Play the agent on seeds that training and selection never used."""
+    seeds = held_out(config.seed, config.evaluation.final_episodes)
+    played, failures = play_alone(agent, spec, seeds, config.evaluation.final_max_steps, console)
+    score = estimate(played.returns[0], generator(config.seed, "bootstrap"), played.steps)
+    return score._replace(failures=failures)
+
+
+def play_alone(
+    agent: SavedAgent, spec: EnvSpec, seeds: Sequence[int], max_steps: int, console: Console
+) -> tuple[Played, int]:
+    """One agent plays an episode per seed, with a bar; also the failures of environments."""
+    population = alone(agent)
+    episodes = make_episodes(spec, slots_for(spec, 1, len(seeds)))
+    console.start(len(seeds), "scoring", "episode")
+    try:
+        played = play(population, episodes, seeds, max_steps, console.advance)
+        return played, _count(episodes)
+    finally:
+        episodes.close()
+        console.close()
+
+
+def alone(agent: SavedAgent) -> Population:
+    """A population of this one agent, to play or to ask for values."""
+    population = Population([agent.genome], agent.problem, DQN())
+    population.rebuild([agent.genome], [newborn(agent.parameters)])
+    return population
+
+
+def _count(episodes: Episodes) -> int:
+    """Failures of these episodes alone, which may be as many as those of the run before."""
+    counted = Context(1)
+    count_failures(counted, episodes.failures)
+    count = counted.failures
+    if count:
+        warnings.warn(
+            f"held-out score: {count} failure{'s' * (count != 1)} of environments; an episode that"
+            " broke off counts with what it had returned until then",
+            stacklevel=4,
+        )
+    return count
+
+
+def estimate(returns: Floats, random: np.random.Generator, steps: int = 0) -> Score:
+    """Mean and interquartile mean of episode returns [E], with their intervals."""
+    return Score(
+        mean=interval([returns], random, np.mean),
+        iqm=interval([returns], random, interquartile_mean),
+        episodes=len(returns),
+        steps=steps,
+    )
+
+
+def summary(
+    config: RunConfig, context: Context, best: SavedAgent, score: Score, seconds: float
+) -> dict[str, Any]:
+    """What summary.json says of a finished run; every environment step is counted."""
+    return {
+        "name": config.name,
+        "env": config.env.id,
+        "seed": config.seed,
+        "score": {
+            "mean": score.mean._asdict(),
+            "iqm": score.iqm._asdict(),
+            "episodes": score.episodes,
+        },
+        "best": {
+            **best.facts,
+            "architecture": dataclasses.asdict(best.genome.architecture),
+            "hyperparameters": dict(best.genome.hyperparameters),
+        },
+        "env_steps": context.env_steps,
+        "evaluation_steps": context.evaluation_steps,
+        "final_steps": score.steps,
+        "total_steps": context.env_steps + context.evaluation_steps + score.steps,
+        "updates": context.updates,
+        "failures": context.failures + score.failures,
+        "seconds": round(seconds, 3),
+        "steps_per_second": round(context.env_steps / seconds, 1),
+        "versions": {
+            "evorl": evorl.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "gymnasium": gymnasium.__version__,
+        },
+    }

@@ -1,0 +1,177 @@
+"""Curves, births and effects of a family whose fitness is known: 100 i + g."""
+
+import dataclasses
+import json
+
+import pytest
+
+from evorl.config import parse_config
+from evorl.evolution.effects import effect
+from evorl.evolution.lineage import Lineage, birth, parse_line
+from evorl.reporting.tracking.charts import _thinned
+from evorl.reporting.tracking.family import Mutations, births_table, curve
+from evorl.reporting.tracking.rows import Evolving, values_of
+from evorl.reporting.tracking.story import Story
+from evorl.reporting.tracking.tail import Tail
+from tests.synthetic import FAMILY, STEPS, child, evaluated, family_lines, initial, make_family_run
+
+
+def family(lines):
+    found = Lineage()
+    for line in lines:
+        found.add(parse_line(json.dumps(line).encode()))
+    return found
+
+
+def test_a_curve_goes_up_the_line_of_descent():
+    """4 was born in generation 4 of 3, which was born in 2 of 2, which was born in 1 of 0."""
+    found = curve(family(family_lines()), 4)
+    assert [point.fitness for point in found] == [0.0, 201.0, 302.0, 303.0, 404.0]
+    steps = [4 * STEPS * (generation + 1) for generation in range(5)]
+    assert [point.measured.env_steps for point in found] == steps
+    assert [point.fitness for point in curve(family(family_lines()), 4, until=3)][-1] == 303.0
+
+
+def test_a_child_of_an_earlier_moment_leaves_out_what_it_did_not_inherit():
+    lines = [birth(FAMILY[0], 0, None)]
+    lines += [evaluated(0, generation, 10.0 * generation) for generation in range(4)]
+    late = child(FAMILY[0], 7, 4)
+    lines += [birth(late, 0, FAMILY[0], 1), evaluated(7, 4, 99.0)]
+    found = family(lines)
+    assert [point.fitness for point in curve(found, 7)] == [0.0, 10.0, 99.0]
+    assert effect(found, found.births[7]) == 89.0
+
+
+def test_effects_are_first_fitness_against_the_parents_when_it_was_left():
+    found = family(family_lines())
+    expected = {2: 201.0 - 0.0, 3: 302.0 - 201.0, 4: 404.0 - 303.0}
+    assert {id: effect(found, found.births[id]) for id in expected} == expected
+    assert effect(found, found.births[0]) is None
+    mutations = Mutations()
+    for id in expected:
+        mutations.add(found, found.births[id])
+    assert mutations.table() == [
+        ["hyperparameters", 2, pytest.approx((201.0 + 101.0) / 2)],
+        ["architecture", 1, 101.0],
+    ]
+
+
+def test_the_dead_count_as_births_without_an_effect():
+    dead = child(FAMILY[0], 9, 1, "remove units")
+    lines = [birth(FAMILY[0], 0, None), evaluated(0, 0, 5.0), birth(dead, 0, FAMILY[0])]
+    found = family([*lines, evaluated(9, 1, float("-inf"))])
+    mutations = Mutations()
+    mutations.add(found, found.births[9])
+    assert mutations.values() == {"mutations/remove_units/births": 1.0}
+    assert mutations.table() == [["remove units", 1, None]]
+
+
+def test_births_have_a_row_each():
+    rows = list(births_table(family(family_lines())))
+    assert [row[:4] for row in rows] == [
+        [0, None, 0, "initial"],
+        [1, None, 0, "initial"],
+        [2, 0, 1, "hyperparameters"],
+        [3, 2, 2, "architecture"],
+        [4, 3, 4, "hyperparameters"],
+    ]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 100])
+def test_long_curves_are_thinned_and_keep_their_end(most):
+    kept = _thinned(list(range(20)), most)
+    assert len(kept) <= most
+    assert kept[-1] == 19
+    assert kept == sorted(kept)
+
+
+def metrics_line(generation, ids, fitness):
+    hyperparameters = [initial(id).hyperparameters for id in ids]
+    return {
+        "generation": generation,
+        "env_steps": 4 * STEPS * (generation + 1),
+        "evaluation_steps": 1,
+        "updates": 2,
+        "episodes": 3,
+        "failures": 0,
+        "seconds": 1.0,
+        "steps_per_second": 5.0,
+        "best": None,
+        "ids": ids,
+        "fitness": fitness,
+        "alive": [value is not None for value in fitness],
+        "loss": [None] * len(ids),
+        "exploration": [0.5] * len(ids),
+        "hyperparameters": {
+            name: [own[name] for own in hyperparameters] for name in hyperparameters[0]
+        },
+        "hidden": [[64, 64]] * len(ids),
+        "shares": {"update": 0.5},
+    }
+
+
+def evolving(*overrides):
+    return Evolving.of(parse_config({"env": {"id": "CartPole-v1"}}, overrides))
+
+
+def test_the_dead_are_left_out_of_a_generations_numbers():
+    values = values_of(metrics_line(0, [0, 1, 2], [None, 4.0, 2.0]), evolving())
+    assert values["fitness/mean"] == 3.0
+    assert values["fitness/worst"] == 2.0
+    assert values["fitness/best_agent"] == 1
+    assert values["population/alive"] == 2
+    assert "population/loss" not in values
+    assert "fitness/best_so_far" not in values
+
+
+def test_a_generation_of_dead_agents_has_numbers_all_the_same():
+    values = values_of(metrics_line(0, [0, 1], [None, None]), evolving())
+    assert values["population/alive"] == 0
+    assert not any(name.startswith(("fitness/", "hyperparameters/")) for name in values)
+
+
+def test_hyperparameters_that_never_differ_have_no_curve():
+    line = metrics_line(0, [0, 1], [1.0, 2.0])
+    names = {name.split("/")[1] for name in values_of(line, evolving("evolution.method=none"))}
+    assert "lr" not in names
+    line["hyperparameters"]["gamma"] = [0.99, 0.9]
+    values = values_of(line, evolving("evolution.method=none"))
+    assert values["hyperparameters/gamma/low"] == 0.9
+    assert values["hyperparameters/gamma/best"] == 0.9
+
+
+def test_a_story_reads_on_where_it_was(tmp_path):
+    directory = make_family_run(tmp_path)
+    told = Story(directory, evolving())
+    assert list(told.news()) == []
+    for generation, at_one in enumerate([1, 2, 3, 3, 4]):
+        fitness = [float(generation), 100.0 * at_one + generation]
+        directory.append_metrics(metrics_line(generation, [0, at_one], fitness))
+        (row,) = told.news()
+        assert row.generation == generation
+        assert row.values["fitness/best"] == 100.0 * at_one + generation
+    assert row.values["mutations/hyperparameters/births"] == 2
+    assert row.values["mutations/hyperparameters/effect"] == 151.0
+    assert told.alive() == [4, 0]
+    assert told.best() == (4, 4)
+    again = Story(directory, evolving())
+    assert list(again.news())[-1] == row
+
+
+def test_a_line_that_is_not_complete_comes_later(tmp_path):
+    path = tmp_path / "file"
+    tail = Tail(path)
+    assert tail.news() == []
+    path.write_bytes(b"one\ntw")
+    assert tail.news() == [b"one"]
+    with path.open("ab") as file:
+        file.write(b"o\n\x85three\r\n")
+    assert tail.news() == [b"two", b"\x85three\r"]
+    assert tail.news() == []
+
+
+def test_equal_genomes_under_other_ids_stay_apart():
+    twin = dataclasses.replace(FAMILY[2], id=5)
+    lines = [*family_lines()[:4], birth(FAMILY[2], 1, FAMILY[0]), birth(twin, 0, FAMILY[0])]
+    found = family([*lines, evaluated(2, 1, 1.0), evaluated(5, 1, 2.0)])
+    assert [point.fitness for point in curve(found, 5)] == [0.0, 2.0]

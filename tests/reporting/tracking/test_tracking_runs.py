@@ -1,0 +1,242 @@
+"""A run with W&B's real client in offline mode and TensorBoard: everything is there, read back."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from evorl.reporting.console import Console
+from evorl.training.trainer import train
+from tests.reporting.tracking.read_back import sessions
+from tests.reporting.tracking.tracked import (
+    GENERATIONS,
+    OFFLINE,
+    environment,
+    lines,
+    reproducible,
+    run,
+    tiny,
+)
+
+HERE = Path(__file__).parent
+
+
+class Listening(Console):
+    """Keeps what was said."""
+
+    def __init__(self):
+        super().__init__(quiet=True)
+        self.said = []
+
+    def say(self, line):
+        self.said.append(line)
+
+
+@pytest.fixture(scope="module")
+def tracked(home, tmp_path_factory):
+    return run(tmp_path_factory.mktemp("tracked"), OFFLINE, "tracking.tensorboard=true")
+
+
+@pytest.fixture(scope="module")
+def session(tracked):
+    (only,) = sessions(tracked)
+    return only
+
+
+def births(path):
+    found = [line for line in lines(path, "lineage.jsonl") if line["event"] == "birth"]
+    return {line["genome"]["id"]: line for line in found}
+
+
+def fitness(path):
+    """By agent and generation."""
+    found = [line for line in lines(path, "lineage.jsonl") if line["event"] == "fitness"]
+    return {(line["id"], line["generation"]): line for line in found}
+
+
+def descent(path, agent, until):
+    """The fitness lines of an agent and its ancestors, found by walking up, not by evorl."""
+    found = []
+    while agent is not None:
+        born = births(path)[agent]
+        lived = range(born["generation"], until + 1)
+        found = [fitness(path)[agent, g] for g in lived if (agent, g) in fitness(path)] + found
+        agent = born["genome"]["parent"]
+        until = born["generation"] - 1 if born["copied"] is None else born["copied"]
+    return found
+
+
+def test_every_generation_is_there_once(tracked, session):
+    assert session.generations == list(range(GENERATIONS))
+    for row, line in zip(session.told, lines(tracked), strict=True):
+        assert row["env_steps"] == line["env_steps"]
+        assert row["fitness/best"] == max(line["fitness"])
+        assert row["fitness/worst"] == min(line["fitness"])
+        assert row["fitness/mean"] == pytest.approx(np.mean(line["fitness"]))
+        assert row["fitness/iqm"] == pytest.approx(stats.trim_mean(line["fitness"], 0.25))
+        assert row["fitness/best_so_far"] == line["best"]
+        assert row["fitness/best_agent"] == line["ids"][int(np.argmax(line["fitness"]))]
+        assert row["throughput/steps_per_second"] == line["steps_per_second"]
+        assert row["steps/updates"] == line["updates"]
+
+
+def test_hyperparameters_have_curves_if_they_evolve(tracked, session):
+    for row, line in zip(session.told, lines(tracked), strict=True):
+        values = line["hyperparameters"]["lr"]
+        place = int(np.argmax(line["fitness"]))
+        assert row["hyperparameters/lr/best"] == values[place]
+        assert row["hyperparameters/lr/mean"] == pytest.approx(np.mean(values))
+        assert row["hyperparameters/lr/low"] == min(values)
+        assert row["hyperparameters/lr/high"] == max(values)
+    assert not any("hyperparameters/target_period/mean" in row for row in session.rows)
+
+
+def test_curves_go_by_environment_steps(session):
+    every = [metric for metric in session.metrics if metric.glob_name == "*"]
+    assert [metric.step_metric for metric in every] == ["env_steps"]
+
+
+def test_the_configuration_is_there(tracked, session):
+    assert session.config["env"]["id"] == "CartPole-v1"
+    assert session.config["evolution"]["selection"]["fraction"] == 0.5
+    assert session.config["tracking"]["wandb"] == "offline"
+    assert session.project == "evorl"
+
+
+def test_the_table_of_births(tracked, session):
+    table, known = session.table("births"), fitness(tracked)
+    assert [row["agent"] for row in table] == list(births(tracked))
+    assert len(table) > 4
+    for row in table:
+        born = births(tracked)[row["agent"]]
+        genome = born["genome"]
+        assert row["parent"] == genome["parent"]
+        assert row["mutation"] == genome["mutation"]
+        assert row["change"] == born["change"]
+        assert row["lr"] == genome["hyperparameters"]["lr"]
+        if genome["parent"] is None:
+            assert row["effect"] is None
+            continue
+        left = born["generation"] - 1 if born["copied"] is None else born["copied"]
+        assert row["left_parent_after"] == left
+        before = known[genome["parent"], left]["fitness"]
+        after = known[genome["id"], born["generation"]]["fitness"]
+        assert row["effect"] == pytest.approx(after - before)
+
+
+def test_mutations_are_counted_with_their_mean_effect(session):
+    table = {row["mutation"]: row for row in session.table("mutations")}
+    children = [row for row in session.table("births") if row["parent"] is not None]
+    assert {row["mutation"] for row in children} == set(table)
+    last = session.told[-1]
+    for kind, row in table.items():
+        effects = [child["effect"] for child in children if child["mutation"] == kind]
+        assert row["births"] == len(effects)
+        assert row["mean_effect"] == pytest.approx(np.mean(effects))
+        name = f"mutations/{kind.replace(' ', '_')}"
+        assert last[f"{name}/births"] == len(effects)
+        assert last[f"{name}/effect"] == pytest.approx(np.mean(effects))
+
+
+def test_an_agents_curve_is_that_of_its_ancestors(tracked, session):
+    points = session.table("lineages/fitness_table")
+    last = lines(tracked)[-1]
+    assert {point["lineKey"] for point in points} == {f"agent {id}" for id in last["ids"]}
+    inherited = 0
+    for id in last["ids"]:
+        own = [(p["step"], p["lineVal"]) for p in points if p["lineKey"] == f"agent {id}"]
+        expected = descent(tracked, id, last["generation"])
+        assert own == [(line["env_steps"], line["fitness"]) for line in expected]
+        inherited += len({line["id"] for line in expected}) > 1
+    assert inherited  # some have ancestors
+
+
+def test_the_best_agents_ancestors_have_a_table_and_a_schedule(tracked, session):
+    best = json.loads((tracked / "best" / "agent.json").read_text())
+    expected = descent(tracked, best["genome"]["id"], best["facts"]["generation"])
+    table = session.table("best_lineage/ancestors")
+    assert [row["agent"] for row in table] == [line["id"] for line in expected]
+    assert [row["fitness"] for row in table] == [line["fitness"] for line in expected]
+    rates = [births(tracked)[line["id"]]["genome"]["hyperparameters"]["lr"] for line in expected]
+    assert [row["lr"] for row in session.table("best_lineage/lr_table")] == rates
+
+
+def test_the_final_score_is_in_the_summary(tracked, session):
+    score = json.loads((tracked / "summary.json").read_text())["score"]
+    assert session.summary["score/mean"] == score["mean"]["value"]
+    assert session.summary["score/iqm"] == score["iqm"]["value"]
+    assert session.summary["score/mean_low"] == score["mean"]["low"]
+    assert session.exit_code == 0
+
+
+def test_the_best_agent_is_an_artifact(tracked, session):
+    artifact, files = session.artifact("model")
+    assert artifact.name == "run-best"
+    expected = {path.name: path.read_bytes() for path in (tracked / "best").iterdir()}
+    assert files == expected
+    assert set(files) == {"weights.safetensors", "agent.json"}
+
+
+def test_all_that_is_to_be_uploaded_is_inside_the_run(tracked, session, home):
+    for artifact in session.artifacts:
+        for entry in artifact.manifest.contents:
+            assert entry.local_path.startswith(str(tracked))
+    assert not list(home.iterdir())
+
+
+def test_the_run_is_the_same_to_the_byte(tracked, home, tmp_path):
+    assert reproducible(tracked) == reproducible(run(tmp_path))
+
+
+def test_without_trackers_nothing_is_written(home, tmp_path):
+    path = run(tmp_path)
+    assert not {"wandb", "wandb.json", "tensorboard"} & {entry.name for entry in path.iterdir()}
+
+
+def test_one_line_says_how_to_upload(home, tmp_path, capfd):
+    console = Listening()
+    train(tiny(tmp_path, OFFLINE, "budget.env_steps=200"), console)
+    (line,) = [line for line in console.said if "wandb" in line]
+    assert line.endswith(f"wandb sync {tmp_path}/run/wandb/offline-run-*")
+    assert "wandb" not in "".join(capfd.readouterr())
+
+
+def test_tensorboard_has_every_generation(tracked):
+    read = EventAccumulator(str(tracked / "tensorboard")).Reload()
+    for name, of in (("fitness/best", max), ("fitness/worst", min)):
+        events = read.Scalars(name)
+        assert [event.step for event in events] == [line["env_steps"] for line in lines(tracked)]
+        expected = [of(line["fitness"]) for line in lines(tracked)]
+        assert [event.value for event in events] == pytest.approx(expected)
+    score = json.loads((tracked / "summary.json").read_text())["score"]["mean"]["value"]
+    assert read.Scalars("score/mean")[0].value == pytest.approx(score)
+    assert not math.isnan(score)
+    (config,) = read.Tensors("config/text_summary")
+    assert b"CartPole-v1" in config.tensor_proto.string_val[0]
+
+
+@pytest.mark.parametrize(
+    ("told", "reports"), [({}, False), ({"WANDB_ERROR_REPORTING": "true"}, True)]
+)
+def test_offline_reports_nothing_of_itself(home, tmp_path, told, reports):
+    """Left alone, W&B tells its makers over the network how it is used."""
+    code = (
+        "import sys, threading; from tests.reporting.tracking.tracked import OFFLINE, run;"
+        "run(sys.argv[1], OFFLINE); print(*(one.name for one in threading.enumerate()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path],
+        env=environment(**told, PYTHONPATH=os.pathsep.join([*sys.path])),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert ("Otel" in done.stdout) == reports

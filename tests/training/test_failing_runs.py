@@ -1,0 +1,126 @@
+"""Whole runs in environments that raise: repeatable, resumable, scored, and ended by a limit."""
+
+import json
+import warnings
+
+import pytest
+import torch
+
+from evorl.config import load_config, parse_config
+from evorl.errors import EnvError
+from evorl.reporting.console import Console
+from evorl.runs.saved_agent import load_agent
+from evorl.seeding import held_out
+from evorl.training.build import env_spec
+from evorl.training.score import held_out_score
+from evorl.training.trainer import train
+from tests.envs import tiny
+
+torch.set_num_threads(1)
+
+BASE = {
+    "env": {"id": f"{tiny.__name__}:Fragile-v0", "num_envs": 2, "backend": "sync"},
+    "algorithm": {"learning_starts": 16, "batch_size": 8, "n_step": 3},
+    "network": {"hidden": [8]},
+    "replay": {"capacity": 400, "share": "agent"},
+    "evaluation": {"every": 40, "episodes": 3, "confirm_episodes": 4, "final_episodes": 12},
+    "evolution": {"selection": {"min_gap": 0}},
+    "budget": {"env_steps": 960},
+    "compile": False,
+}  # three generations of at most 320 steps
+
+
+def config_of(folder, *overrides, limit=10_000):
+    given = [f"run.folder={folder}", f"env.max_failures={limit}", *overrides]
+    return parse_config(BASE | {"name": "run"}, given)
+
+
+def run(config, console=None, resume=None):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        path = train(config, console, resume=resume).directory.path
+    return path, [str(warning.message) for warning in warned]
+
+
+def metrics(path):
+    found = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in found]
+
+
+TIMES = ("seconds", "steps_per_second", "shares")
+
+
+def result(path):
+    summary = json.loads((path / "summary.json").read_text())
+    kept = {name: value for name, value in summary.items() if name not in TIMES}
+    return kept, metrics(path), (path / "best" / "weights.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    return run(config_of(tmp_path_factory.mktemp("usual"), "env.kwargs={resets: 30}"))
+
+
+def test_every_failure_is_warned_of_and_counted(usual):
+    path, warned = usual
+    summary, lines, _ = result(path)
+    told = [line for line in warned if "took its place" in line]
+    assert len(told) == summary["failures"]
+    counts = [line["failures"] for line in lines]
+    assert 0 < counts[0] < counts[1] < counts[2] < summary["failures"]  # held-out ones come last
+    final = summary["failures"] - counts[-1]
+    assert (
+        f"held-out score: {final} failures of environments; an episode that broke off counts"
+        " with what it had returned until then"
+    ) in warned
+
+
+def test_the_same_run_gives_the_same_bytes(usual, tmp_path):
+    again, _ = run(config_of(tmp_path, "env.kwargs={resets: 30}"))
+    assert result(again) == result(usual[0])
+
+
+class Interrupts(Console):
+    """Ends the run while it writes down its second generation."""
+
+    def __init__(self):
+        super().__init__(quiet=True)
+        self.shown = 0
+
+    def show(self, text):
+        self.shown += 1
+        if self.shown == 2:
+            raise KeyboardInterrupt
+
+
+def test_a_resumed_run_ends_with_the_same_bytes(usual, tmp_path):
+    config = config_of(tmp_path, "env.kwargs={resets: 30}")
+    with pytest.raises(KeyboardInterrupt):
+        run(config, Interrupts())
+    path, _ = run(config, resume="auto")
+    assert result(path) == result(usual[0])
+
+
+def test_the_limit_ends_a_run(tmp_path):
+    with pytest.raises(EnvError, match=r"too often \(6, 5 allowed; .*: envs.tiny.Broken: no step"):
+        run(config_of(tmp_path, limit=5))
+
+
+def test_the_held_out_score_takes_what_was_returned_before(usual, tmp_path):
+    config = load_config(usual[0] / "config.yaml", ["env.kwargs={}"])
+    numbers = []
+    for seed in held_out(config.seed, 12):
+        obs, _ = tiny.Fragile().reset(seed=seed)
+        numbers.append(int(obs[0]))
+    broken = [bool(tiny.breaks(number, tiny.length(number))) for number in numbers]
+    lengths = [tiny.length(number) - broke for number, broke in zip(numbers, broken, strict=True)]
+    agent = load_agent(usual[0] / "best")
+    with pytest.warns(UserWarning, match=f"{sum(broken)} failures of environments"):
+        score = held_out_score(agent, env_spec(config), config, Console(quiet=True))
+    assert score.failures == sum(broken) > 0
+    assert score.steps == sum(map(tiny.length, numbers))
+    low = sum(length * (length + 1) / 2 for length in lengths) / 12
+    assert low <= score.mean.value <= low + 0.1 * max(lengths)
+    limited = load_config(usual[0] / "config.yaml", ["env.kwargs={}", "env.max_failures=0"])
+    with pytest.raises(EnvError, match=r"too often \(1, 0 allowed"):
+        held_out_score(agent, env_spec(limited), limited, Console(quiet=True))
