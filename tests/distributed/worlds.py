@@ -23,7 +23,7 @@ from evorl.config import parse_config
 from evorl.distributed import (
     cores_per_rank,
     let_main_speak_first,
-    meeting,
+    barrier as meeting,
     payloads,
     threads_are_given,
 )
