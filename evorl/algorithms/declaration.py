@@ -1,0 +1,97 @@
+"""What an algorithm declares: one class is its section of the configuration and its hyperparameters.
+
+The fields of the class are the keys of `algorithm:` in YAML. Those made by `hyperparameter` are each
+agent's own: genomes hold them, `population.agents` and evolution may change them. Everything else
+(schema, documentation, the genome's check, the spaces of evolution) follows from them.
+"""
+
+from typing import Any
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+from evorl.config.section import HYPERPARAMETER, Section, hyperparameter
+
+MOST = 10**12  # the upper bound of counts that have no natural one: still exact as a float
+
+
+class Declaration(Section):
+    """The declared side of an algorithm; `Algorithm` adds what it computes."""
+
+    name: str = Field(default="", description="The algorithm, or your own as module:Class.")
+
+    @classmethod
+    def hyperparameter_fields(cls) -> dict[str, FieldInfo]:
+        """The fields that every agent has for itself, in the order in which they are declared."""
+        return {
+            name: field
+            for name, field in cls.model_fields.items()
+            if isinstance(field.json_schema_extra, dict)
+            and field.json_schema_extra.get(HYPERPARAMETER)
+        }
+
+    @classmethod
+    def default_spaces(cls) -> dict[str, dict[str, Any]]:
+        """What evolves, and where, unless evolution.spaces says otherwise."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, field in cls.hyperparameter_fields().items():
+            extra = field.json_schema_extra
+            if isinstance(extra, dict) and isinstance(space := extra.get("space"), dict):
+                found[name] = dict(space)
+        return found
+
+    @property
+    def hyperparameters(self) -> dict[str, int | float]:
+        """The values that agents start from."""
+        return {name: getattr(self, name) for name in self.hyperparameter_fields()}
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Hyperparameters that have no effect with the other options: they don't evolve."""
+        return frozenset()
+
+
+class OffPolicy(Declaration):
+    """What algorithms that learn from a replay have in common."""
+
+    lr: float = hyperparameter(
+        1e-3,
+        "Adam's step size.",
+        gt=0,
+        le=1,
+        space={"kind": "log", "low": 1e-4, "high": 1e-2},
+    )
+    gamma: float = hyperparameter(
+        0.99,
+        "Discount per environment step.",
+        ge=0,
+        le=1,
+        space={"kind": "reverse_log", "low": 0.95, "high": 0.999},
+    )
+    tau: float = hyperparameter(
+        0.01,
+        "Fraction of a soft target update, per update.",
+        gt=0,
+        le=1,
+        space={"kind": "log", "low": 1e-3, "high": 1e-1},
+    )
+    # No space for the batch size: larger ones are paid in time, and mattered little when measured.
+    batch_size: int = hyperparameter(64, "Transitions per update.", ge=1, le=65536)
+    learn_step: int = hyperparameter(
+        1, "The agent's own environment steps per learn step.", ge=1, le=MOST
+    )
+    max_grad_norm: float = hyperparameter(
+        10.0, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0
+    )
+    n_step: int = Field(
+        default=1, ge=1, le=32, description="Environment steps of reward before the bootstrap."
+    )
+    updates: int = Field(
+        default=1, ge=1, le=64, description="Updates at each learn step (see learn_step)."
+    )
+    learning_starts: int = Field(
+        default=1000,
+        ge=0,
+        le=MOST,
+        description="Own environment steps before the first update.",
+    )
