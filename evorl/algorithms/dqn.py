@@ -3,26 +3,50 @@
 Legend: P agents, B batch, A actions, N environments.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from evorl.algorithms.base import Batch, Signal
+from evorl.algorithms.declaration import MOST, OffPolicy
+from evorl.config.section import hyperparameter
 from evorl.networks.stacked import Network
 from evorl.networks.views import Arranged
 
 
-@dataclass(frozen=True)
-class DQN:
+class DQN(OffPolicy):
     """Q-learning on batches; a dueling head and n-step rewards need nothing special here."""
 
-    double: bool = True
-    loss_kind: Literal["huber", "mse"] = "huber"
+    name: str = Field(default="dqn", description="The algorithm, or your own as module:Class.")
+    target_period: int = hyperparameter(
+        1000, "Updates between copies to a periodic target network.", ge=1, le=MOST
+    )
+    epsilon_start: float = hyperparameter(
+        1.0, "Probability of a random action at the first step.", ge=0, le=1
+    )
+    epsilon_end: float = hyperparameter(
+        0.05, "Probability of a random action after epsilon_steps.", ge=0, le=1
+    )
+    epsilon_steps: int = hyperparameter(
+        10_000, "Own environment steps over which epsilon falls linearly.", ge=1, le=MOST
+    )
+    double: bool = Field(
+        default=True, description="Whether the online network chooses the target's action."
+    )
+    loss_kind: Literal["huber", "mse"] = Field(default="huber", description="Loss of the TD error.")
+    target_update: Literal["soft", "periodic"] = Field(
+        default="soft", description="Target network: soft uses tau, periodic target_period."
+    )
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """The other kind of target update's hyperparameter."""
+        return frozenset({"tau" if self.target_update == "periodic" else "target_period"})
 
     def signal(self, network: Network, online: Arranged, target: Arranged, batch: Batch) -> Signal:
         """Temporal-difference errors, and the loss's derivative by every Q value."""

@@ -14,6 +14,7 @@ class Section(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
+
 def hyperparameter(
     default: float, description: str, *, space: dict[str, Any] | None = None, **limits: Any
 ) -> Any:

@@ -21,9 +21,11 @@ from evorl.algorithms.dqn import DQN
 from evorl.cli.errors import one_line_errors
 from evorl.config import parse_config
 from evorl.distributed import (
+    barrier as meeting,
+)
+from evorl.distributed import (
     cores_per_rank,
     let_main_speak_first,
-    barrier as meeting,
     payloads,
     threads_are_given,
 )
