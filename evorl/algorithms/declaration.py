@@ -1,6 +1,6 @@
-"""What an algorithm declares: one class is its section of the configuration and its hyperparameters.
+"""What an algorithm declares: its section of the configuration, and what each agent has of it.
 
-The fields of the class are the keys of `algorithm:` in YAML. Those made by `hyperparameter` are each
+The fields of a class are the keys of `algorithm:` in YAML. Those made by `hyperparameter` are each
 agent's own: genomes hold them, `population.agents` and evolution may change them. Everything else
 (schema, documentation, the genome's check, the spaces of evolution) follows from them.
 """
