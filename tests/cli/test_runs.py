@@ -10,7 +10,7 @@ import torch
 from evorl.cli.runs import describe_age
 from evorl.config import dump_config, parse_config
 from evorl.runs.directory import RunDirectory
-from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.resume import make_checkpoints
 from tests.synthetic import family_lines, make_family_run, make_run
 
 from .answers import assert_one_error, everything_in

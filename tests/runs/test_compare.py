@@ -269,8 +269,8 @@ def _spoil(key, value):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda summary: "", "not a summary of this version: Invalid JSON"),
-        (lambda summary: json.dumps(summary)[:40], "not a summary of this version: Invalid JSON"),
+        (lambda summary: "", "not a summary of this version: invalid JSON"),
+        (lambda summary: json.dumps(summary)[:40], "not a summary of this version: invalid JSON"),
         (lambda summary: "[]", "not a summary of this version"),
         (_spoil("score", None), "score"),
         (_spoil("env_steps", "many"), "env_steps"),
