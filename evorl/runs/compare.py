@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evorl.runs.directory import CONFIG, RunDirectory
 from evorl.runs.files import field, run_error
-from evorl.runs.statistics import Estimate, GroupSummary, average_improvement, summarise_group
+from evorl.runs.statistics import (
+    Estimate,
+    GroupSummary,
+    probability_of_improvement,
+    summarise_group,
+)
 
 if TYPE_CHECKING:
     from evorl.evolution.schedule import Schedule
@@ -161,10 +166,10 @@ def _improvements(groups: Mapping[str, Sequence[Group]]) -> Iterator[Improvement
     scores = {env: {group.label: group.scores for group in found} for env, found in groups.items()}
     labels = dict.fromkeys(label for found in scores.values() for label in found)
     for x, y in combinations(labels, 2):
-        envs = [env for env, found in scores.items() if x in found and y in found]
-        if envs:
+        if envs := [env for env, found in scores.items() if x in found and y in found]:
             pairs = [(scores[env][x], scores[env][y]) for env in envs]
-            yield Improvement(x, y, average_improvement(pairs, generator(0, "compare")), envs)
+            chance = probability_of_improvement(pairs, generator(0, "compare"))
+            yield Improvement(x, y, chance, envs)
 
 
 def _warnings(env: str, groups: Sequence[Group]) -> Iterator[str]:

@@ -4,7 +4,6 @@ What only some commands need is imported where it is used: `evorl runs` loads ne
 the classes of a configuration.
 """
 
-import os
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +40,7 @@ LINEAGE, METRICS = "lineage.jsonl", "metrics.jsonl"
 SCHEDULE, LOCK = "schedule.yaml", ".lock"
 # All that a run writes before config.yaml, which says that it has begun.
 BEFORE_CONFIG = {LOCK, LINEAGE, SCHEDULE, *(f"{name}.new" for name in (CONFIG, LINEAGE, SCHEDULE))}
+BIRTH, FITNESS = b'"event": "birth"', b'"event": "fitness"'  # of a line of lineage.jsonl
 LARGEST_CONFIG = 2**20  # bytes
 LOCK_WAIT = 0.25  # seconds: another process may only be looking whether the lock is held
 
@@ -84,19 +84,16 @@ class RunDirectory:
             path = Path(folder) / (name if number == 1 else f"{name}-{number}")
             try:
                 path.mkdir(parents=True)
+                return cls(path)
             except FileExistsError:
-                if if_exists == "number":
-                    continue
-                if cls(path)._take_over():
-                    return cls(path)
-                raise RunError(
-                    f"{path} exists already: choose another name, remove it,"
-                    " or set run.if_exists=number"
-                ) from None
+                if if_exists == "error":
+                    if cls(path)._take_over():
+                        return cls(path)
+                    other = "choose another name, remove it, or set run.if_exists=number"
+                    raise RunError(f"{path} exists already: {other}") from None
             except (OSError, ValueError) as error:
                 raise RunError(f"{str(path)!r}: cannot be made: {reason(error)}") from None
-            return cls(path)
-        raise RunError(f"{Path(folder) / name}: 9,999 runs of that name exist, choose another")
+        raise run_error(Path(folder) / name, "9,999 runs of that name exist, choose another")
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDirectory":
@@ -126,23 +123,20 @@ class RunDirectory:
             if not plain or not {path.name for path in there} <= BEFORE_CONFIG:
                 return False
             lineage = self.path / LINEAGE  # a start has births only
-            return not lineage.exists() or b'"event": "fitness"' not in lineage.read_bytes()
+            return not lineage.exists() or FITNESS not in lineage.read_bytes()
         except (OSError, ValueError):
             return False
 
     def _take_over(self) -> bool:
         """Clear a run that has not begun; False if it has, or is just about to."""
-        if not self.has_not_begun():
-            return False
-        try:
-            with self.locked():
-                if not self.has_not_begun():
-                    return False
-                for name in BEFORE_CONFIG - {LOCK}:
-                    (self.path / name).unlink(missing_ok=True)
-        except (OSError, RunError):
-            return False
-        return True
+        with suppress(OSError, RunError):
+            if self.has_not_begun():
+                with self.locked():
+                    if self.has_not_begun():
+                        for name in BEFORE_CONFIG - {LOCK}:
+                            (self.path / name).unlink(missing_ok=True)
+                        return True
+        return False
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -172,15 +166,14 @@ class RunDirectory:
         """Whether a process is training this run; nothing is written to find out."""
         import fcntl
 
-        def open_lock(path: str, flags: int) -> int:
-            return os.open(path, flags | os.O_NONBLOCK)  # a pipe would be waited for
-
+        path = self.path / LOCK
         try:
-            with open(self.path / LOCK, "rb", opener=open_lock) as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until it is closed
+            if path.is_file():  # a pipe would be waited for
+                with path.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until it is closed
         except BlockingIOError:
             return True
-        except OSError:  # no such file, or no locks on this disk
+        except OSError:  # gone, or no locks on this disk
             pass
         return False
 
@@ -273,22 +266,11 @@ class RunDirectory:
 
         Without a checkpoint, None, the run starts again: from the births of all `agents`.
         """
-        for name, file in self._logs.items():
-            file.read(at_least=(lines or {}).get(name, 0))
-        births = self._births()
+        logs = {name: file.read((lines or {}).get(name, 0)) for name, file in self._logs.items()}
+        births = sum(BIRTH in line for line in logs[LINEAGE])
         if lines is None and births < agents:
             problem = f"has {births} of {agents} agents; remove the run and train again"
             raise run_error(self.path / LINEAGE, problem)
-
-    def _births(self) -> int:
-        """How many agents were born; RunError where a line is none of a lineage."""
-        path, births = self.path / LINEAGE, 0
-        for number, line in enumerate(read_bytes(path).split(b"\n")[:-1], 1):
-            try:
-                births += field(parse_json(line), "event", str) == "birth"
-            except ValueError as error:
-                raise run_error(path, f"line {number}: {error}") from None
-        return births
 
     def lineage(self) -> "Lineage":
         """Who was born, and how good everybody was."""

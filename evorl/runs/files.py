@@ -13,17 +13,11 @@ from evorl.config.yaml_text import one_line
 from evorl.errors import RunError
 
 LARGEST = 2**30  # bytes of a file that is read whole
-BLOCK = 2**16  # bytes of a long file that are read at a time, from its end
+BLOCK = 2**20  # bytes of a long file, from its end, that hold its last line, most likely
 THREADS = 16  # files that are synced at once: each takes a thread, and is open
 TOO_LARGE = 1e300  # what is no number of a run's, and breaks arithmetic
-KINDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a finite number",
-    str: "text",
-    list: "a list",
-    dict: "a mapping",
-}
+KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a finite number"}
+KINDS |= {str: "text", list: "a list", dict: "a mapping"}
 
 T = TypeVar("T", bool, int, float, str, list[Any], dict[str, Any])
 
@@ -196,13 +190,12 @@ def last_line(path: Path) -> bytes | None:
         raise run_error(path, "is not a file")
     try:
         with path.open("rb") as file:
-            start, tail = file.seek(0, os.SEEK_END), b""
-            while start > 0 and tail.count(b"\n") < 2 and len(tail) < LARGEST:
-                step = min(start, max(BLOCK, len(tail)))
-                start -= step
-                file.seek(start)
-                tail = file.read(step) + tail
+            size = file.seek(0, os.SEEK_END)
+            for part in (BLOCK, size):
+                file.seek(max(0, size - part))
+                lines = file.read(LARGEST).split(b"\n")
+                if len(lines) > 2:  # the first may be half a line, the last is being written
+                    break
     except OSError as error:
         raise run_error(path, f"cannot be read: {reason(error)}") from None
-    whole = tail.split(b"\n")[:-1]
-    return whole[-1] if whole else None
+    return lines[-2] if len(lines) > 1 else None

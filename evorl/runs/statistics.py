@@ -5,7 +5,7 @@ when all samples are alike (CartPole's 500). On a handful of samples they are to
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:  # here and below: whoever reads figures need not load what computes them
@@ -69,13 +69,8 @@ def interval(
     return Estimate(value, float(low), float(high))
 
 
-def summarise(scores: "Mapping[str, npt.ArrayLike]") -> dict[str, GroupSummary]:
-    """Each group's scores, one a run, summed up; the same scores always give the same intervals."""
-    return {group: summarise_group(samples) for group, samples in scores.items()}
-
-
 def summarise_group(scores: "npt.ArrayLike") -> GroupSummary:
-    """The scores of one group, one a run."""
+    """The scores of one group, one a run; the same scores always give the same intervals."""
     import numpy as np
 
     from evorl.seeding import generator
@@ -86,31 +81,24 @@ def summarise_group(scores: "npt.ArrayLike") -> GroupSummary:
 
 
 def probability_of_improvement(
-    x: "npt.ArrayLike", y: "npt.ArrayLike", random: "np.random.Generator"
-) -> Estimate:
-    """P(X > Y) + ½ P(X = Y) for one run of each: 1 if every x is higher, ½ if they are alike."""
-    return average_improvement([(x, y)], random)
-
-
-def average_improvement(
     pairs: "Sequence[tuple[npt.ArrayLike, npt.ArrayLike]]", random: "np.random.Generator"
 ) -> Estimate:
-    """The probability of improvement, averaged over pairs of samples, one an environment.
+    """P(X > Y) + ½ P(X = Y) for one run of each: 1 if every x is higher, ½ if they are alike.
 
-    The bootstrap is stratified: x and y of every pair are resampled by themselves.
+    Averaged over pairs of samples, one an environment. The bootstrap is stratified: x and y of
+    every pair are resampled by themselves.
     """
     import numpy as np
 
     def average(*samples: Floats, axis: int) -> Floats:
         """Of samples x1, y1, x2, y2, … [..., N], over the last dimension."""
         assert axis == -1
-        wins = (_wins(x, y) for x, y in zip(samples[::2], samples[1::2], strict=True))
-        mean: Floats = np.mean(list(wins), axis=0)
+        wins = [_wins(x, y) for x, y in zip(samples[::2], samples[1::2], strict=True)]
+        mean: Floats = np.mean(wins, axis=0)
         return mean
 
-    return interval(
-        [np.asarray(one, dtype=np.float64) for p in pairs for one in p], random, average
-    )
+    samples = [np.asarray(sample, dtype=np.float64) for pair in pairs for sample in pair]
+    return interval(samples, random, average)
 
 
 def _wins(x: Floats, y: Floats) -> Floats:
