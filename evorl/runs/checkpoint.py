@@ -185,20 +185,16 @@ class Draft:
     def write(self, stem: str, tensors: "Mapping[str, Tensor]") -> Written:
         """Write a file of tensors; for a moment they are in memory twice."""
         with self.writing():
-            return self._write(stem, serialise(tensors))
+            return self.write_bytes(stem, serialise(tensors))
 
     def write_bytes(self, stem: str, data: bytes) -> Written:
         """Write a file of tensors that are serialised already, as they came over the network."""
         with self.writing():
-            written = self._write(stem, data)
-            with safe_open(self._unsynced[-1], "pt"):  # reads the header: better refused now
-                return written
-
-    def _write(self, stem: str, data: bytes) -> Written:
-        path = self.path / f"{_plain_name(stem)}{SUFFIX}"
-        path.write_bytes(data)
-        self._unsynced.append(path)
-        return Written(stem, len(data), hashlib.sha256(data).hexdigest())
+            path = self.path / f"{_plain_name(stem)}{SUFFIX}"
+            path.write_bytes(data)
+            self._unsynced.append(path)
+            with safe_open(path, "pt"):  # reads the header: better refused now than when resuming
+                return Written(stem, len(data), hashlib.sha256(data).hexdigest())
 
     def settle(self) -> None:
         """Make sure that what was written is on the disk; `commit` does so for its own draft."""
