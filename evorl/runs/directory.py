@@ -42,6 +42,7 @@ SCHEDULE, LOCK = "schedule.yaml", ".lock"
 BEFORE_CONFIG = {LOCK, LINEAGE, SCHEDULE, *(f"{name}.new" for name in (CONFIG, LINEAGE, SCHEDULE))}
 BIRTH, FITNESS = b'"event": "birth"', b'"event": "fitness"'  # of a line of lineage.jsonl
 LARGEST_CONFIG = 2**20  # bytes
+FAST_YAML = 2**13  # characters: by depths of 2**15 libyaml's stack overflows
 LOCK_WAIT = 0.25  # seconds: another process may only be looking whether the lock is held
 
 
@@ -194,11 +195,7 @@ class RunDirectory:
         """The configuration as plain data, by section: read fast, and not validated."""
         path = self.path / CONFIG
         try:
-            text = read_bytes(path, LARGEST_CONFIG).decode()
-            try:
-                data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-            except (yaml.YAMLError, RecursionError):
-                data = parse_yaml(text, str(path))  # says in one line what is wrong
+            data = _fast_yaml(read_bytes(path, LARGEST_CONFIG).decode(), str(path))
             field(data, "env.id", str)
         except ConfigError as error:
             raise RunError(str(error)) from None
@@ -333,6 +330,14 @@ class RunDirectory:
             if path.exists():
                 return load_agent(path)
         raise run_error(self.path, "has no best agent yet")
+
+
+def _fast_yaml(text: str, source: str) -> Any:
+    """The data of a YAML text, in a fifth of the time that a RunConfig's loader takes."""
+    if len(text) <= FAST_YAML and yaml.__with_libyaml__:
+        with suppress(yaml.YAMLError, RecursionError):
+            return yaml.load(text, Loader=yaml.CSafeLoader)
+    return parse_yaml(text, source)  # says in one line what is wrong
 
 
 def _read_summary(values: Any) -> Summary:
