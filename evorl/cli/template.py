@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from evorl.config import parse_config
-from evorl.config.yaml_text import parse_yaml
+from evorl.config import RunConfig, parse_config
+from evorl.config.yaml_text import dump_yaml, parse_yaml
 from evorl.envs.make import EnvSpec, find, make_env
 from evorl.envs.spaces import ObservationSpec, adapt
+from evorl.evolution.schedule import flow_text
 
 AGENTS, ENVS = 4, 8
 GENERATIONS = 12  # that the budget is enough for
@@ -18,7 +19,7 @@ SCHEMA = "evorl.schema.json"
 HAVE_SCHEMA = "with the schema above editors show all options."
 MAKE_SCHEMA = f"evorl schema > {SCHEMA} lets editors show all options."
 PLAIN = re.compile(r"[A-Za-z][\w./:-]*[\w]")  # what YAML takes for a string without quotes
-# Convolutions (channels, kernels, strides) for images of at least so many pixels on a side.
+# Convolutions (channels, kernels, strides) for images of at least N pixels on a side.
 CONVOLUTIONS = (
     (64, ("[32, 64, 64]", "[8, 4, 3]", "[4, 2, 1]")),
     (24, ("[16, 32]", "[4, 3]", "[2, 2]")),
@@ -74,8 +75,9 @@ def name_of(env_id: str) -> str:
 
 
 def starter(known: Surroundings, schema: str = SCHEMA) -> str:
-    """The YAML text; it loads, or that is a bug."""
+    """The YAML text of a configuration that loads."""
     every = min(max(SHORTEST, 2 * (known.max_steps or 0)), LONGEST)
+    plain = parse_config({"env": {"id": known.id}, "budget": {"env_steps": 1}})
     text = TEMPLATE.format(
         schema=schema,
         id=known.id,
@@ -87,7 +89,9 @@ def starter(known: Surroundings, schema: str = SCHEMA) -> str:
         agents=AGENTS,
         envs=ENVS,
         budget=every * ENVS * AGENTS * GENERATIONS,
-        epsilon_steps=every * ENVS,
+        learner=plain.algorithm.name,
+        algorithm=_algorithm(plain),
+        spaces=_spaces(plain),
         network=_network(known.observation),
         capacity=_capacity(known.observation),
         stop_at=_stop_at(known.solved_at),
@@ -104,6 +108,20 @@ def schema_beside(file: Path) -> str:
             if place.is_file():
                 return Path(os.path.relpath(place, here)).as_posix()
     return SCHEMA
+
+
+def _algorithm(config: RunConfig) -> str:
+    """What the algorithm declares: every field with its default and what it means."""
+    lines = []
+    for name, field in type(config.algorithm).model_fields.items():
+        given = "  " + dump_yaml({name: getattr(config.algorithm, name)}).strip()
+        lines.append(f"{given:25} # {field.description}\n")
+    return "".join(lines)
+
+
+def _spaces(config: RunConfig) -> str:
+    spaces = config.evolution.model_dump()["spaces"]
+    return "".join(f"    {name}: {flow_text(space)}\n" for name, space in spaces.items())
 
 
 def _network(observation: ObservationSpec) -> str:
@@ -139,9 +157,9 @@ def _stop_at(solved_at: float | None) -> str:
 
 TEMPLATE = """\
 # yaml-language-server: $schema={schema}
-# DQN on {id}: {seen}.
+# {learner} on {id}: {seen}.
 # What is left out has its default; {editors}
-# Change one value for one run on the command line: evorl train FILE algorithm.lr=1e-4
+# Change one value for one run on the command line: evorl train FILE seed=2
 
 name: {name}
 seed: 1
@@ -152,17 +170,7 @@ env:
   # kwargs: {{}}            # arguments of gymnasium.make
 
 algorithm:
-  name: dqn
-  lr: 1e-3
-  gamma: 0.99             # discount per step: nearer to 1 looks further ahead
-  tau: 0.01               # how far target weights move per update
-  batch_size: 64          # transitions per update
-  n_step: 1               # steps of reward before the estimate takes over
-  learn_step: 2           # own environment steps per update
-  learning_starts: 1000   # own environment steps before the first update
-  epsilon_end: 0.05       # share of random actions, after
-  epsilon_steps: {epsilon_steps:<8} # own environment steps over which exploration falls
-
+{algorithm}
 network:
 {network}  activation: relu
 
@@ -183,10 +191,7 @@ evaluation:
 evolution:
   method: evolution       # none: leave agents as they are; random_search: draw them once
   spaces:                 # what evolves, and between which bounds
-    lr: {{kind: log, low: 1e-4, high: 1e-2}}
-    gamma: {{kind: reverse_log, low: 0.95, high: 0.999}}
-    tau: {{kind: log, low: 1e-3, high: 1e-1}}
-  mutation:               # how children differ from their parents: relative probabilities
+{spaces}  mutation:               # how children differ from their parents: relative probabilities
     hyperparameters: 0.6
     architecture: 0.2
     parameters: 0.2

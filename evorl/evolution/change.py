@@ -30,6 +30,11 @@ def describe_architecture(architecture: Architecture) -> str:
     return " ".join(words)
 
 
+def describe_architectures(genome: Genome) -> str:
+    """The shapes of all networks of an agent."""
+    return describe_architecture(genome.architecture)
+
+
 def describe_number(value: float, digits: int = DIGITS) -> str:
     """A number with so many significant digits; near 1, as gamma is, those of its rest to 1."""
     if value == int(value):

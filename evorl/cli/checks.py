@@ -1,28 +1,47 @@
-"""The checks that one process can make, each a function that returns a Finding."""
+"""What `evorl doctor` checks, each by trying it out: functions that return a Finding.
+
+`python -m evorl.cli.checks` is what each of the two ranks runs.
+"""
 
 import importlib
 import importlib.metadata
 import importlib.util
+import netrc
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
-
-from evorl.doctor.finding import Finding
-from evorl.doctor.wandb_login import check_wandb
+from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
 
 PYTHON = (3, 11)
 DISK, MEMORY = 2**30, 2**30  # bytes below which a run is likely to fail
 COMPILER_SECONDS = 15
 # What torch.compile includes and links; without Python's headers it fails, too.
 PROGRAM = "#include <Python.h>\n#include <omp.h>\nint threads() { return omp_get_max_threads(); }\n"
+WANDB = "api.wandb.ai"
+MET = "two ranks have met"
+MEETING_SECONDS = 60.0
+# As configs/accelerate/cpu.yaml, which an installed evorl does not have at hand.
+LAUNCH = "distributed_type: MULTI_GPU\nnum_processes: 2\nmixed_precision: 'no'\n"
+LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+ADVICE = "see docs/distributed.md; training in one process works without"
+
+
+class Finding(NamedTuple):
+    """One line of the report."""
+
+    state: Literal["ok", "missing", "broken"]
+    what: str  # what is there, or what happened
+    advice: str = ""  # what to do, unless it is ok
 
 
 class Check(NamedTuple):
@@ -49,7 +68,7 @@ def check_torch() -> Finding:
     value = torch.ones(2, device=device or "cpu", requires_grad=True)
     (value * value).sum().backward()
     if value.grad.tolist() != [2.0, 2.0]:
-        return Finding("broken", f"{torch.__version__} computes wrongly", "install it anew")
+        return Finding("broken", f"{torch.__version__} computes wrongly", "reinstall it")
     if device is not None:
         count = torch.accelerator.device_count()
         return Finding("ok", f"{torch.__version__}, {count} × {device.type}")
@@ -132,6 +151,34 @@ def check_envpool() -> Finding:
     return Finding("ok", _version("envpool"))
 
 
+def check_wandb() -> Finding:
+    """Weights & Biases, installed and logged in; nothing is sent to find out."""
+    if importlib.util.find_spec("wandb") is None:
+        return Finding("missing", "not installed", "pip install wandb, if you want its dashboards")
+    importlib.import_module("wandb")
+    version = _version("wandb")
+    if not logged_in():
+        return Finding(
+            "missing", f"{version}, not logged in", "wandb login, or use it offline only"
+        )
+    return Finding("ok", f"{version}, logged in")
+
+
+def logged_in() -> bool:
+    """Whether there is a key for the W&B server, in the environment or in the netrc file."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", "")).netloc or WANDB
+    given = os.environ.get("NETRC")
+    for file in [Path(given)] if given else [Path.home() / name for name in (".netrc", "_netrc")]:
+        try:
+            if host in netrc.netrc(file).hosts:
+                return True
+        except (OSError, netrc.NetrcParseError):
+            continue
+    return False
+
+
 def check_disk(folder: Path = Path("runs")) -> Finding:
     """Room for runs, where they are written by default."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
@@ -200,7 +247,72 @@ def examine(check: Check) -> Finding:
         return Finding("missing", f"no module {name}", f"pip install -c constraints.txt {name}")
     except Exception as error:  # a broken installation raises anything
         first = (str(error).splitlines() or [""])[0]
-        return Finding("broken", f"{type(error).__name__}: {first}", "install it anew")
+        return Finding("broken", f"{type(error).__name__}: {first}", "reinstall it")
+
+
+@contextmanager
+def two_ranks(
+    module: str = "evorl.cli.checks", seconds: float = MEETING_SECONDS
+) -> Iterator[Callable[[], Finding]]:
+    """Launch two ranks on the CPU as users do; what it gives waits until they have met."""
+    kept = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
+    with tempfile.TemporaryDirectory() as folder:
+        config, output = Path(folder, "launch.yaml"), Path(folder, "output")
+        config.write_text(LAUNCH)
+        launcher = [sys.executable, "-m", "accelerate.commands.launch"]
+        options = ["--config_file", str(config), "--main_process_port", "0"]
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [*launcher, *options, "-m", module],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=kept | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+            )
+        try:
+            yield lambda: _meeting(process, output, seconds)
+        finally:
+            _end(process)
+
+
+def _meeting(process: subprocess.Popen[bytes], output: Path, seconds: float) -> Finding:
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return Finding("broken", f"they did not meet within {seconds:g} s", ADVICE)
+    said = output.read_text(errors="replace").splitlines()
+    if code == 0 and said.count(MET) == 1:
+        return Finding("ok", "started by accelerate launch, met over gloo")
+    errors = [line.strip() for line in said if "rror: " in line]
+    return Finding("broken", errors[0] if errors else f"exit code {code}", ADVICE)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The launcher hands SIGTERM on to its ranks, which are sessions of their own."""
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def meet() -> None:
+    """What each of the two ranks does: exchange a message, say so on the main rank."""
+    from evorl.distributed.world import World
+
+    world = World.start(agents=2, timeout=30.0)
+    try:
+        gathered = world.gather(f"rank {world.rank}".encode())
+        received = world.broadcast(b"welcome" if world.main else None)
+        fine = gathered is None or gathered == [b"rank 0", b"rank 1"]
+        if world.agree(not fine or received != b"welcome"):
+            sys.exit("error: the ranks did not understand each other")
+        if world.main:
+            print(MET, flush=True)
+    finally:
+        world.close()
 
 
 def _try_environment(env_id: str) -> None:
@@ -223,3 +335,7 @@ def _cores() -> int:
 
 def _mac() -> bool:
     return sys.platform == "darwin"
+
+
+if __name__ == "__main__":
+    meet()
