@@ -17,12 +17,11 @@ import sysconfig
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
-PYTHON = (3, 11)
 DISK, MEMORY = 2**30, 2**30  # bytes below which a run is likely to fail
 COMPILER_SECONDS = 15
 # What torch.compile includes and links; without Python's headers it fails, too.
@@ -50,15 +49,14 @@ class Check(NamedTuple):
     name: str
     run: Callable[[], Finding]
     needed: bool  # training fails without
+    package: str = ""  # that must be installed for it
+    without: str = ""  # what fails if it is not, and how to install it
+    install: str = ""
 
 
 def check_python() -> Finding:
-    """The interpreter."""
-    version = platform.python_version()
-    if sys.version_info < PYTHON:
-        need = ".".join(map(str, PYTHON))
-        return Finding("broken", f"{version} in {sys.prefix}", f"install Python {need} or newer")
-    return Finding("ok", f"{version} in {sys.prefix}")
+    """The interpreter; a version that is too old cannot even load this."""
+    return Finding("ok", f"{platform.python_version()} in {sys.prefix}")
 
 
 def check_torch() -> Finding:
@@ -91,59 +89,45 @@ def check_accelerate() -> Finding:
 
 def check_compiler() -> Finding:
     """A C++ compiler, by a program that includes what torch.compile does."""
-    compiler = shutil.which(os.environ.get("CXX", "clang++" if _mac() else "g++"))
+    mac = sys.platform == "darwin"
+    compiler = shutil.which(os.environ.get("CXX", "clang++" if mac else "g++"))
     if compiler is None:
-        return Finding(
-            "missing",
-            "no C++ compiler: long runs are not compiled, and slower",
-            "install g++ (Debian: apt install g++), or set CXX",
-        )
-    include = sysconfig.get_paths()["include"]
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "program.cpp"
-        source.write_text(PROGRAM)
-        flags = ["-shared", "-fPIC", *([] if _mac() else ["-fopenmp"])]
-        command = [compiler, *flags, f"-I{include}", str(source), "-o", f"{folder}/program.so"]
-        try:
+        what = "no C++ compiler: long runs are not compiled, and slower"
+        return Finding("missing", what, "install g++ (Debian: apt install g++), or set CXX")
+    flags = ["-shared", "-fPIC", *([] if mac else ["-fopenmp"]), "-xc++", "-"]
+    command = [compiler, f"-I{sysconfig.get_paths()['include']}", *flags]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=COMPILER_SECONDS, check=False
+                [*command, "-o", f"{folder}/program.so"],
+                input=PROGRAM,
+                capture_output=True,
+                text=True,
+                timeout=COMPILER_SECONDS,
             )
-        except subprocess.TimeoutExpired:
-            return Finding("broken", f"{compiler} did not end", "set compile: false in your runs")
-    if done.returncode:
-        said = next((line for line in done.stderr.splitlines() if "error" in line), "it failed")
-        return Finding(
-            "broken",
-            f"{compiler}: {said.strip()}",
-            "install Python's headers (Debian: apt install python3-dev) and OpenMP",
-        )
-    return Finding("ok", f"{compiler}, for torch.compile")
+    except subprocess.TimeoutExpired:
+        return Finding("broken", f"{compiler} did not end", "set compile: false in your runs")
+    if done.returncode == 0:
+        return Finding("ok", f"{compiler}, for torch.compile")
+    error = next((line for line in done.stderr.splitlines() if "error" in line), "it failed")
+    advice = "install Python's headers (Debian: apt install python3-dev) and OpenMP"
+    return Finding("broken", f"{compiler}: {error.strip()}", advice)
 
 
 def check_gymnasium() -> Finding:
     """Gymnasium, by a step of CartPole."""
-    _try_environment("CartPole-v1")
+    _make_step("CartPole-v1")
     return Finding("ok", _version("gymnasium"))
 
 
 def check_box2d() -> Finding:
     """Box2D, by a step of LunarLander."""
-    if importlib.util.find_spec("Box2D") is None:
-        return Finding(
-            "missing", "LunarLander and the demo need it", "pip install 'gymnasium[box2d]'"
-        )
-    _try_environment("LunarLander-v3")
+    _make_step("LunarLander-v3")
     return Finding("ok", "LunarLander-v3 runs")
 
 
 def check_envpool() -> Finding:
     """EnvPool, by a step of CartPole."""
-    if importlib.util.find_spec("envpool") is None:
-        return Finding(
-            "missing",
-            "env.backend: envpool needs it",
-            "pip install -e '.[envpool]', if you want it",
-        )
     envpool = importlib.import_module("envpool")
     env = envpool.make_gymnasium("CartPole-v1", num_envs=1)
     env.reset()
@@ -152,16 +136,12 @@ def check_envpool() -> Finding:
 
 
 def check_wandb() -> Finding:
-    """Weights & Biases, installed and logged in; nothing is sent to find out."""
-    if importlib.util.find_spec("wandb") is None:
-        return Finding("missing", "not installed", "pip install wandb, if you want its dashboards")
+    """Weights & Biases, by its login; nothing is sent to find out."""
     importlib.import_module("wandb")
     version = _version("wandb")
-    if not logged_in():
-        return Finding(
-            "missing", f"{version}, not logged in", "wandb login, or use it offline only"
-        )
-    return Finding("ok", f"{version}, logged in")
+    if logged_in():
+        return Finding("ok", f"{version}, logged in")
+    return Finding("missing", f"{version}, not logged in", "wandb login, or use it offline only")
 
 
 def logged_in() -> bool:
@@ -208,36 +188,42 @@ def free_memory(
 ) -> int | None:
     """Bytes that programs can still have: the machine's, or what is left to a container."""
     found: list[int] = []
-    try:
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                found.append(1024 * int(line.split()[1]))
-    except (OSError, ValueError, IndexError):
-        pass
-    try:
-        limit = int((cgroup / "memory.max").read_text())  # ValueError for "max": no limit
+    with suppress(OSError, ValueError, IndexError):
+        lines = meminfo.read_text().splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    with suppress(OSError, ValueError):  # "max" is no limit
+        limit = int((cgroup / "memory.max").read_text())
         found.append(limit - int((cgroup / "memory.current").read_text()))
-    except (OSError, ValueError):
-        pass
     return min(found, default=None)
 
 
 CHECKS = (
-    Check("python", check_python, needed=True),
-    Check("torch", check_torch, needed=True),
-    Check("accelerate", check_accelerate, needed=True),
-    Check("gymnasium", check_gymnasium, needed=True),
-    Check("Box2D", check_box2d, needed=True),
-    Check("disk", check_disk, needed=True),
-    Check("memory", check_memory, needed=True),
-    Check("C++ compiler", check_compiler, needed=False),
-    Check("EnvPool", check_envpool, needed=False),
-    Check("W&B", check_wandb, needed=False),
+    Check("python", check_python, True),
+    Check("torch", check_torch, True),
+    Check("accelerate", check_accelerate, True),
+    Check("gymnasium", check_gymnasium, True),
+    Check(
+        *("Box2D", check_box2d, True, "Box2D"),
+        *("LunarLander and the demo need it", "pip install 'gymnasium[box2d]'"),
+    ),
+    Check("disk", check_disk, True),
+    Check("memory", check_memory, True),
+    Check("C++ compiler", check_compiler, False),
+    Check(
+        *("EnvPool", check_envpool, False, "envpool"),
+        *("env.backend: envpool needs it", "pip install -e '.[envpool]', if you want it"),
+    ),
+    Check(
+        *("W&B", check_wandb, False, "wandb"),
+        *("not installed", "pip install wandb, if you want its dashboards"),
+    ),
 )
 
 
 def examine(check: Check) -> Finding:
     """What a check finds; whatever it raises is a finding, too."""
+    if check.package and importlib.util.find_spec(check.package) is None:
+        return Finding("missing", check.without, check.install)
     try:
         with warnings.catch_warnings():  # of packages, about themselves
             warnings.simplefilter("ignore")
@@ -315,7 +301,7 @@ def meet() -> None:
         world.close()
 
 
-def _try_environment(env_id: str) -> None:
+def _make_step(env_id: str) -> None:
     gymnasium = importlib.import_module("gymnasium")
     env = gymnasium.make(env_id)
     try:
@@ -331,10 +317,6 @@ def _version(package: str) -> str:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _mac() -> bool:
-    return sys.platform == "darwin"
 
 
 if __name__ == "__main__":

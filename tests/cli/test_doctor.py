@@ -80,12 +80,6 @@ def test_what_a_check_raises_is_a_finding():
     assert broken == Finding("broken", "OSError: libcuda.so: gone", "reinstall it")
 
 
-def test_an_old_python(monkeypatch):
-    monkeypatch.setattr(checks, "PYTHON", (99, 0))
-    found = checks.check_python()
-    assert (found.state, found.advice) == ("broken", "install Python 99.0 or newer")
-
-
 @pytest.mark.parametrize("name", ["Box2D", "envpool", "wandb"])
 def test_packages_that_are_not_there(monkeypatch, name):
     real = checks.importlib.util.find_spec
