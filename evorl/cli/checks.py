@@ -54,11 +54,6 @@ class Check(NamedTuple):
     install: str = ""
 
 
-def check_python() -> Finding:
-    """The interpreter; a version that is too old cannot even load this."""
-    return Finding("ok", f"{platform.python_version()} in {sys.prefix}")
-
-
 def check_torch() -> Finding:
     """PyTorch, by a gradient on the device that training would take."""
     torch = importlib.import_module("torch")
@@ -114,16 +109,16 @@ def check_compiler() -> Finding:
     return Finding("broken", f"{compiler}: {error.strip()}", advice)
 
 
-def check_gymnasium() -> Finding:
-    """Gymnasium, by a step of CartPole."""
-    _make_step("CartPole-v1")
-    return Finding("ok", _version("gymnasium"))
-
-
-def check_box2d() -> Finding:
-    """Box2D, by a step of LunarLander."""
-    _make_step("LunarLander-v3")
-    return Finding("ok", "LunarLander-v3 runs")
+def check_environment(env_id: str) -> Finding:
+    """Gymnasium and what the environment needs, by a step."""
+    gymnasium = importlib.import_module("gymnasium")
+    env = gymnasium.make(env_id)
+    try:
+        env.reset(seed=0)
+        env.step(env.action_space.sample())
+    finally:
+        env.close()
+    return Finding("ok", f"{env_id} runs in Gymnasium {_version('gymnasium')}")
 
 
 def check_envpool() -> Finding:
@@ -198,12 +193,12 @@ def free_memory(
 
 
 CHECKS = (
-    Check("python", check_python, True),
+    Check("python", lambda: Finding("ok", f"{platform.python_version()} in {sys.prefix}"), True),
     Check("torch", check_torch, True),
     Check("accelerate", check_accelerate, True),
-    Check("gymnasium", check_gymnasium, True),
+    Check("gymnasium", lambda: check_environment("CartPole-v1"), True),
     Check(
-        *("Box2D", check_box2d, True, "Box2D"),
+        *("Box2D", lambda: check_environment("LunarLander-v3"), True, "Box2D"),
         *("LunarLander and the demo need it", "pip install 'gymnasium[box2d]'"),
     ),
     Check("disk", check_disk, True),
@@ -299,16 +294,6 @@ def meet() -> None:
             print(MET, flush=True)
     finally:
         world.close()
-
-
-def _make_step(env_id: str) -> None:
-    gymnasium = importlib.import_module("gymnasium")
-    env = gymnasium.make(env_id)
-    try:
-        env.reset(seed=0)
-        env.step(env.action_space.sample())
-    finally:
-        env.close()
 
 
 def _version(package: str) -> str:

@@ -1,6 +1,6 @@
 """evorl lineage: how an agent came to be."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +12,7 @@ from evorl.cli.tables import decimals, keep_together, show_estimate, table
 from evorl.errors import RunError
 
 if TYPE_CHECKING:
-    from evorl.evolution.lineage import Ancestor, Fitness
+    from evorl.evolution.lineage import Ancestor
     from evorl.runs.directory import RunDirectory
     from evorl.runs.saved_agent import SavedAgent
 
@@ -131,11 +131,11 @@ def ancestry_table(ancestry: "Sequence[Ancestor]") -> list[str]:
         (str(one.genome.id) for one in ancestry),
         (one.genome.mutation for one in ancestry),
         (keep_together(change) for change in _changes(ancestry)),
-        _fitness(ancestry),
+        *zip(*_fitness(ancestry), strict=True),
         strict=True,
     )
-    header = ("generations", "id", "mutation", "what changed", "fitness ± error")
-    return table(header, list(columns), ">><<<", wraps=[3])
+    header = ("generations", "id", "mutation", "what changed", "fitness", "± error")
+    return table(header, list(columns), ">><<>>", wraps=[3])
 
 
 def _generations(lived: range) -> str:
@@ -152,23 +152,12 @@ def _changes(ancestry: "Sequence[Ancestor]") -> list[str]:
     return [begin, *(one.change for one in ancestry[1:])]
 
 
-def _fitness(ancestry: "Sequence[Ancestor]") -> list[str]:
-    """First, last and error, aligned among all rows."""
+def _fitness(ancestry: "Sequence[Ancestor]") -> Iterator[tuple[str, str]]:
+    """First and last, and the error of the last."""
     known = [line.fitness for one in ancestry for line in one.fitness if line.fitness is not None]
     places = decimals(*known)
-
-    def show(line: "Fitness") -> str:
-        return "dead" if line.fitness is None else f"{line.fitness:.{places}f}"
-
-    parts = []
     for one in ancestry:
-        first = show(one.fitness[0]) if len(one.fitness) > 1 else ""
-        last = show(one.fitness[-1]) if one.fitness else "—"
+        ends = [one.fitness[0], one.fitness[-1]] if len(one.fitness) > 1 else one.fitness
+        shown = ["dead" if x.fitness is None else f"{x.fitness:.{places}f}" for x in ends]
         error = one.fitness[-1].error if one.fitness else None
-        parts.append((first, last, "" if error is None else f"{error:.{places}f}"))
-    wide = [max(map(len, column)) for column in zip(*parts, strict=True)]
-    return [
-        f"{first:>{wide[0]}}{' → ' if first else '   '}{last:>{wide[1]}}"
-        + (f" ± {error:>{wide[2]}}" if error else "")
-        for first, last, error in parts
-    ]
+        yield " → ".join(shown) or "—", "" if error is None else f"± {error:.{places}f}"

@@ -57,7 +57,7 @@ def table(
         )
     for row in texts:
         grid.add_row(*row)
-    console = Console(width=max(WIDTH, sum(least) + GAP * len(least)))
+    console = Console(width=max(WIDTH, sum(least) + GAP * (len(least) - 1)))
     with console.capture() as captured:
         console.print(grid)
     return [line.replace(GLUE, " ").rstrip() for line in captured.get().splitlines()]

@@ -212,4 +212,4 @@ def test_ranks_that_never_meet_are_ended(modules):
 
 
 def test_it_says_where_python_is():
-    assert re.fullmatch(r"3\.\d+\.\d+.* in " + re.escape(sys.prefix), checks.check_python().what)
+    assert re.fullmatch(r"3\.\d+\.\d+.* in " + re.escape(sys.prefix), examine(CHECKS[0]).what)
