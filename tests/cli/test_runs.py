@@ -72,7 +72,7 @@ def test_runs_are_listed_the_newest_first(evorl, zoo, tmp_path):
         "finished CartPole-v1 finished 450.0 (445.0 to 455.0) — 1,000",
     ]
     assert lines[5].startswith("damaged: runs/damaged/config.yaml: line 1: invalid YAML")
-    assert lines[6] == "stopped runs go on with evorl resume RUN"
+    assert lines[6] == "resume a stopped run with evorl resume RUN"
     assert len(lines) == 7
     assert everything_in(tmp_path) == before
 
