@@ -88,6 +88,11 @@ class Genome:
         ordered = {name: self.hyperparameters[name] for name in HYPERPARAMETERS}
         object.__setattr__(self, "hyperparameters", ordered)  # equal genomes, equal bytes in files
 
+    @property
+    def architectures(self) -> Mapping[str, Architecture]:
+        """By network, as the algorithm names them."""
+        return {"q": self.architecture}
+
     def to_json(self) -> dict[str, Any]:
         """As plain values for a JSON file."""
         found = dataclasses.asdict(self)

@@ -2,13 +2,15 @@
 
 import dataclasses
 
+from evorl.algorithms.dqn import DQN
 from evorl.config import Hyperparameters, dump_config, parse_config
 from evorl.evolution.lineage import birth, fitness_line
 from evorl.genome import Architecture, Genome
 from evorl.networks.initial import fresh_parameters
-from evorl.networks.layout import Problem
+from evorl.networks.layout import prefixed
+from evorl.networks.spec import NetworkSpec
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import SavedAgent
+from evorl.runs.saved_agent import Interface, SavedAgent
 
 HYPERPARAMETERS = Hyperparameters().model_dump()
 STEPS = 1000  # own steps a generation
@@ -67,11 +69,20 @@ def family_lines():
     return lines
 
 
+def saved_agent(genome, spec, parameters, interface=None, **facts):
+    """An agent of one network; by default the environment gives what the network reads."""
+    if interface is None:
+        shape = () if spec.one_hot else spec.image or (spec.inputs,)
+        interface = Interface(shape, "uint8" if spec.scale != 1 else "float32")
+    named, algorithm = prefixed(parameters), DQN().model_dump(mode="json")
+    return SavedAgent(genome, {"q": spec}, named, algorithm, interface, facts)
+
+
 def saved(genome=FAMILY[4], **facts):
     known = {"env": "CartPole-v1", "place": 1, "fitness": 404.0, "confirmed": 398.5}
     known |= {"generation": 4, "env_steps": 20 * STEPS, "own_steps": 5 * STEPS}
-    problem = Problem(4, 2)
-    return SavedAgent(genome, problem, fresh_parameters(problem, genome, 0), known | facts)
+    spec = NetworkSpec(4, 2)
+    return saved_agent(genome, spec, fresh_parameters(spec, genome, 0), **(known | facts))
 
 
 def make_run(folder, name="run", *, score=450.0, steps=(1000, 100), options=(), **config):

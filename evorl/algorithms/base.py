@@ -6,7 +6,7 @@ An algorithm holds no state, knows no rank and never touches an optimizer. It sa
 networks' outputs should change; the population turns that into gradients and steps.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,10 @@ class Signal(NamedTuple):
 
 class Algorithm(Protocol):
     """A learning rule for a whole group of agents, and a policy for all of them."""
+
+    def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
+        """Its name and options."""
+        ...
 
     def signal(self, network: Network, online: Arranged, target: Arranged, batch: Batch) -> Signal:
         """How the outputs should change, for one update."""

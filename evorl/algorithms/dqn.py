@@ -3,6 +3,7 @@
 Legend: P agents, B batch, A actions, N environments.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -74,6 +75,10 @@ class DQN(OffPolicy):
         else:
             each = td_error * td_error
         return (each * weight).sum(-1)
+
+    def greedy(self, networks: Mapping[str, Callable[..., Tensor]], obs: Tensor) -> Tensor:
+        """The best actions [P, B] for observations [P, B, ...]."""
+        return networks["q"](obs).max(-1).indices
 
     def act(
         self, values: Tensor, explore: npt.NDArray[np.bool_], random: npt.NDArray[np.int64]

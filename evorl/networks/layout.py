@@ -9,7 +9,6 @@ incoming and outgoing weights are zero outputs f(0) = 0 and gets a zero gradient
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from evorl.genome import Activation, Architecture
+from evorl.networks.spec import VALUE, NetworkSpec, ParameterSpec, Spec
 
 # Segments start at multiples of so many numbers: matrix kernels give other last bits at another
 # alignment, and an agent must not depend on which row it is in.
@@ -28,17 +28,7 @@ Shapes = dict[str, tuple[int, ...]]
 Place = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides and start of a segment
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What a network must fit: the observation it reads and the actions it values."""
-
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
-
-    inputs: int  # vector length after encoding; 0 for images
-    actions: int
-    image: tuple[int, int, int] | None = None  # channels, height, width
-    one_hot: bool = False  # observations are indices below `inputs`
-    scale: float = 1.0  # raw observations are multiplied by this on use (uint8 images)
+Problem = NetworkSpec
 
 
 class Signature(NamedTuple):
@@ -88,6 +78,7 @@ def shapes(problem: Problem, architecture: Architecture) -> Shapes:
         if min(height, width) < 1:
             raise ValueError(f"the convolutions leave nothing of a {problem.image} image")
         inputs = maps * height * width
+    inputs += problem.extra  # before the rest: behind it there may be padding
     for k, units in enumerate(architecture.hidden):
         found[f"hidden{k}.weight"] = (inputs, units)
         found[f"hidden{k}.bias"] = (units,)
@@ -97,7 +88,7 @@ def shapes(problem: Problem, architecture: Architecture) -> Shapes:
         if architecture.gated[k]:
             found[f"hidden{k}.gate"] = (1,)
         inputs = units
-    outputs = problem.actions + architecture.dueling  # a dueling head's first output is the value
+    outputs = problem.outputs + architecture.dueling  # a dueling head's first output is the value
     found["head.weight"] = (outputs, inputs)
     found["head.bias"] = (outputs,)
     return found
@@ -186,6 +177,34 @@ class Layout:
         own = shapes(self.problem, architecture)
         ones = {name: torch.ones(shape, dtype=torch.bool) for name, shape in own.items()}
         return self.pack(ones)
+
+
+def row_shapes(specs: Mapping[str, Spec], architectures: Mapping[str, Architecture]) -> Shapes:
+    """The shape of every weight of one agent, by names such as `q.head.bias`, without padding."""
+    return {
+        f"{name}.{segment}": shape
+        for name, spec in specs.items()
+        for segment, shape in (
+            {VALUE: (spec.size,)}
+            if isinstance(spec, ParameterSpec)
+            else shapes(spec, architectures[name])
+        ).items()
+    }
+
+
+def network_part(parameters: Mapping[str, Tensor], network: str) -> Parameters:
+    """The weights of one network of an agent, by segment."""
+    start = f"{network}."
+    return {
+        name.removeprefix(start): value
+        for name, value in parameters.items()
+        if name.startswith(start)
+    }
+
+
+def prefixed(parameters: Mapping[str, Tensor], network: str = "q") -> Parameters:
+    """The weights of one network by the names that they have in an agent."""
+    return {f"{network}.{name}": value for name, value in parameters.items()}
 
 
 def _views(theta: Tensor, places: dict[str, Place], length: int, first: int = 0) -> Weights:

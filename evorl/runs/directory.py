@@ -19,7 +19,7 @@ from evorl.evolution.schedule import Schedule, read_schedule
 from evorl.runs.atomic import reason, replace, strict_json, sync, writing
 from evorl.runs.jsonl import GrowingFile
 from evorl.runs.lock import is_locked, locked
-from evorl.runs.saved_agent import SavedAgent, load_agent, save_agent
+from evorl.runs.saved_agent import SavedAgent, read_agent, save_agent
 from evorl.runs.statistics import Estimate
 
 CONFIG, SUMMARY, BEST, CHECKPOINTS = "config.yaml", "summary.json", "best", "checkpoints"
@@ -267,5 +267,5 @@ class RunDirectory:
         """The best agent so far; RunError if there is none."""
         for path in (self.path / BEST, self.path / f"{BEST}.old"):
             if path.exists():
-                return load_agent(path)
+                return read_agent(path)
         raise RunError(one_line(f"{self.path}: has no best agent yet"))

@@ -10,6 +10,7 @@ from torch import Tensor
 from evorl.algorithms.dqn import DQN
 from evorl.config import NetworkConfig, RunConfig
 from evorl.envs import EnvSpec, ObservationSpec
+from evorl.envs.spaces import SpaceAdapter
 from evorl.errors import ConfigError
 from evorl.evolution.explore import make_explore
 from evorl.evolution.mutation import Mutation
@@ -20,6 +21,7 @@ from evorl.experience import PrioritisedSampler, ReplayBuffer, Sampler, UniformS
 from evorl.genome import Architecture, Genome
 from evorl.machine import check_fits
 from evorl.networks.layout import Problem, shapes
+from evorl.networks.spec import Spec
 from evorl.pipeline.champion import HallOfFame
 from evorl.pipeline.everybody import Everybody
 from evorl.pipeline.evolve import Evolve
@@ -53,6 +55,16 @@ def make_problem(observation: ObservationSpec, num_actions: int) -> Problem:
         assert observation.n is not None
         return Problem(observation.n, num_actions, one_hot=True)
     return Problem(observation.shape[0], num_actions, scale=observation.scale)
+
+
+def make_networks(spaces: SpaceAdapter) -> dict[str, Spec]:
+    """What each network of an agent reads and gives, by name."""
+    return {"q": make_problem(spaces.observation, spaces.num_actions)}
+
+
+def make_algorithm(config: RunConfig) -> DQN:
+    """What the agents learn by."""
+    return DQN(double=config.algorithm.double, loss_kind=config.algorithm.loss)
 
 
 def make_spaces(config: RunConfig) -> Spaces:
@@ -141,7 +153,7 @@ def make_population(
     return Population(
         genomes[ours],
         problem,
-        DQN(double=config.algorithm.double, loss_kind=config.algorithm.loss),
+        make_algorithm(config),
         seed=config.seed,
         periodic_target=config.algorithm.target_update == "periodic",
         compiled=compiled,

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 import evorl
-from evorl.algorithms.dqn import DQN
+from evorl.algorithms.named import make_algorithm
 from evorl.config import RunConfig
 from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
+from evorl.networks.layout import network_part
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Played, play
 from evorl.pipeline.failures import count_failures
@@ -74,8 +75,8 @@ def play_alone(
 
 def alone(agent: SavedAgent) -> Population:
     """A population of this one agent, to play or to ask for values."""
-    population = Population([agent.genome], agent.problem, DQN())
-    population.rebuild([agent.genome], [newborn(agent.parameters)])
+    population = Population([agent.genome], agent.spec, make_algorithm(agent.algorithm))
+    population.rebuild([agent.genome], [newborn(network_part(agent.parameters, "q"))])
     return population
 
 

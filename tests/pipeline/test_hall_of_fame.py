@@ -15,7 +15,7 @@ from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Played, play
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import load_agent
+from evorl.runs.saved_agent import read_agent
 from evorl.seeding import held_out, integers
 from tests.pipeline.people import together
 
@@ -61,7 +61,7 @@ def confirmations(monkeypatch):
 
 
 def kept(hall):
-    return load_agent(hall.directory.path / "best")
+    return read_agent(hall.directory.path / "best")
 
 
 def test_the_further_episodes_are_played_by_the_agent_on_seeds_of_their_own(tmp_path, episodes):
@@ -160,7 +160,9 @@ def test_what_is_kept_does_not_learn_on(tmp_path, episodes):
     for group in hall.live.groups:
         group.theta.add_(1)
     for agent in (hall.best, kept(hall)):
-        assert all(torch.equal(agent.parameters[name], value) for name, value in before.items())
+        assert all(
+            torch.equal(agent.parameters[f"q.{name}"], value) for name, value in before.items()
+        )
 
 
 def test_negative_fitness_is_kept_too_and_the_dead_never(tmp_path, episodes, confirmations):

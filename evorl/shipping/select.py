@@ -1,83 +1,85 @@
 """Which agent of a run: the best one, or one of the newest checkpoint by its id.
 
-Reads only, and works while the run goes on: what its writer has just taken away is read again.
+This only reads, and it works while the run trains: what the run has just replaced is read again.
 """
 
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from evorl.config import RunConfig
 from evorl.config.yaml_text import one_line
 from evorl.envs import EnvSpec
+from evorl.envs.pool import Pool
+from evorl.envs.spaces import SpaceAdapter
+from evorl.envs.vector import inspect
 from evorl.errors import CheckpointError, RunError
-from evorl.genome import Genome
-from evorl.networks.layout import Parameters, Problem, shapes
+from evorl.networks.layout import prefixed
 from evorl.pipeline.save import POPULATION, Agents, read_agents
 from evorl.runs.checkpoint import Checkpoint
 from evorl.runs.directory import BEST, LOCK, RunDirectory
 from evorl.runs.run_checkpoints import make_checkpoints
-from evorl.runs.saved_agent import SavedAgent
+from evorl.runs.saved_agent import Interface, SavedAgent
 from evorl.seeding import held_out
-from evorl.shipping.interface import Interface, interface_of
-from evorl.training.build import env_spec
+from evorl.training.build import env_spec, make_algorithm, make_networks
 
 TRIES, WAIT = 10, 0.2  # how often, and after how many seconds, to read again
+CHANGED = "the environment's observations or actions are not those that it was trained with"
 
 T = TypeVar("T")
 
 
 class NoSuchAgentError(RunError):
-    """The agent that was asked for is not there, or dead: reading again would not help."""
+    """The agent that was asked for does not exist or is dead: reading again would not help."""
 
 
-class Picked(NamedTuple):
-    """An agent, and what it takes to let it play."""
+class Selected(NamedTuple):
+    """An agent of a run, and where it plays."""
 
     path: Path  # of the run
     config: RunConfig
     spec: EnvSpec
-    interface: Interface
     agent: SavedAgent
     title: str  # such as `agent 6, the best, as of generation 9`
 
+    @property
+    def heading(self) -> str:
+        """What was selected, in one line."""
+        return one_line(f"{self.path}: {self.config.env.id}, {self.title}")
 
-class Found(NamedTuple):
-    """An agent as it was read."""
-
-    genome: Genome
-    parameters: Parameters
-    facts: dict[str, Any]
-    problem: Problem | None  # that it was made for; checkpoints don't say
-    title: str
+    @property
+    def used_seeds(self) -> set[int]:
+        """The run's held-out seeds; those of training and selection are of another range."""
+        return set(held_out(self.config.seed, self.config.evaluation.final_episodes))
 
 
-def pick(run: str | Path, id: int | None = None) -> Picked:
+def select_agent(run: str | Path, id: int | None = None) -> Selected:
     """The run's best agent, or the agent of this id; an error of one line if there is none."""
     directory = RunDirectory.open(run)
     config = directory.config()
-    found = _patiently(directory, lambda: _find(directory, config, id))
     spec = env_spec(config)
-    interface = interface_of(spec)
-    if wrong := _mismatch(found, interface.problem):
-        raise RunError(one_line(f"{directory.path}: agent {found.genome.id}: {wrong}"))
-    agent = SavedAgent(found.genome, interface.problem, found.parameters, found.facts)
-    return Picked(directory.path, config, spec, interface, agent, found.title)
+    spaces = _spaces(spec)
+    agent, title = _patiently(directory, lambda: _find(directory, config, spaces, id))
+    if wrong := _mismatch(agent, spaces):
+        raise RunError(one_line(f"{directory.path}: agent {agent.genome.id}: {wrong}"))
+    return Selected(directory.path, config, spec, agent, title)
 
 
-def heading(picked: Picked) -> str:
-    """Who was picked, in one line."""
-    return one_line(f"{picked.path}: {picked.config.env.id}, {picked.title}")
+def _spaces(spec: EnvSpec) -> SpaceAdapter:
+    """From making the environment; ConfigError if that is not possible."""
+    if spec.backend != "envpool":
+        return inspect(spec)[0]
+    pool = Pool(spec, 1)
+    pool.close()
+    return pool.spaces
 
 
-def used_seeds(config: RunConfig) -> set[int]:
-    """The held-out seeds of a run; those of its training and selection are of another range."""
-    return set(held_out(config.seed, config.evaluation.final_episodes))
-
-
-def _find(directory: RunDirectory, config: RunConfig, id: int | None) -> Found:
+def _find(
+    directory: RunDirectory, config: RunConfig, spaces: SpaceAdapter, id: int | None
+) -> tuple[SavedAgent, str]:
+    """The agent and its title."""
     if id is None:
         return _best(directory)
     checkpoint = make_checkpoints(config, directory, directory.schedule()).newest([POPULATION])
@@ -89,9 +91,15 @@ def _find(directory: RunDirectory, config: RunConfig, id: int | None) -> Found:
     place = ids.index(id)
     if not agents.alive[place]:
         raise NoSuchAgentError(one_line(f"{directory.path}: agent {id} is dead; choose another"))
-    facts = {"env": config.env.id, "place": place, "checkpoint": checkpoint.path.name}
-    title = f"agent {id}, as of checkpoint {checkpoint.path.name}"
-    return Found(agents.genomes[place], agents.states[place].online, facts, None, title)
+    agent = SavedAgent(
+        agents.genomes[place],
+        make_networks(spaces),
+        prefixed(agents.states[place].online),
+        make_algorithm(config).model_dump(mode="json"),
+        Interface.of(spaces),
+        {"env": config.env.id, "place": place, "checkpoint": checkpoint.path.name},
+    )
+    return agent, f"agent {id}, as of checkpoint {checkpoint.path.name}"
 
 
 def _agents(checkpoint: Checkpoint) -> Agents:
@@ -102,7 +110,7 @@ def _agents(checkpoint: Checkpoint) -> Agents:
         raise CheckpointError(one_line(what)) from None
 
 
-def _best(directory: RunDirectory) -> Found:
+def _best(directory: RunDirectory) -> tuple[SavedAgent, str]:
     place = directory.path / BEST
     before = _identity(place)
     agent = directory.best()
@@ -110,18 +118,17 @@ def _best(directory: RunDirectory) -> Found:
         raise RunError(one_line(f"{place}: is being replaced just now; try again"))
     known = agent.facts.get("generation")
     when = "" if known is None else f", as of generation {known}"
-    title = f"agent {agent.genome.id}, the best{when}"
-    return Found(agent.genome, agent.parameters, agent.facts, agent.problem, title)
+    return agent, f"agent {agent.genome.id}, the best{when}"
 
 
-def _best_if_asked(directory: RunDirectory, id: int, ids: list[int]) -> Found:
-    """The best, if it is asked for by its id; what there is to choose from, if not."""
+def _best_if_asked(directory: RunDirectory, id: int, ids: list[int]) -> tuple[SavedAgent, str]:
+    """The best, if that is the id; otherwise an error that lists the ids there are."""
     choice = [f"its newest checkpoint has {', '.join(map(str, sorted(ids)))}"] if ids else []
     if (directory.path / BEST).exists():
         best = _best(directory)
-        if best.genome.id == id:
+        if best[0].genome.id == id:
             return best
-        choice.append(f"its best is {best.genome.id}")
+        choice.append(f"its best is {best[0].genome.id}")
     what = f"{directory.path}: no agent {id}; "
     if not choice:
         raise RunError(one_line(f"{what}it has neither a checkpoint nor a best agent yet"))
@@ -136,24 +143,19 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def _mismatch(found: Found, problem: Problem) -> str | None:
-    """Why an agent cannot play in an environment that is this problem; None if it can."""
-    other = "the environment's observations or actions are not those that it was trained with"
-    if found.problem not in (None, problem):
-        return other
+def _mismatch(agent: SavedAgent, spaces: SpaceAdapter) -> str | None:
+    """Why the agent cannot play in an environment with these spaces; None if it can."""
+    if (agent.specs, agent.interface) != (make_networks(spaces), Interface.of(spaces)):
+        return CHANGED
     try:
-        expected = shapes(problem, found.genome.architecture)
-    except ValueError:
-        return other
-    if {name: tuple(value.shape) for name, value in found.parameters.items()} != expected:
-        return other
-    if not all(bool(value.isfinite().all()) for value in found.parameters.values()):
-        return "its weights are not finite"
+        agent.check()
+    except ValueError as error:
+        return str(error)
     return None
 
 
 def _patiently(directory: RunDirectory, read: Callable[[], T]) -> T:
-    """Read again while a run is going on: its writer may have removed what was being read."""
+    """Read again while the run trains: it may have removed what was being read."""
     for _ in range(TRIES - 1):
         try:
             return read()
