@@ -20,7 +20,6 @@ from evorl.config import EvaluationConfig
 from evorl.envs import Episodes
 from evorl.errors import RunError
 from evorl.genome import Genome
-from evorl.networks.layout import prefixed
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import play, standard_errors
 from evorl.pipeline.everybody import Everybody, pack, unpack
@@ -118,7 +117,7 @@ class HallOfFame:
     def _confirm(self, context: Context, agent: int) -> Floats | None:
         """Its returns on the further seeds; None if it was clearly behind before the last."""
         everybody = self.everybody
-        alone = Population([everybody.genomes[agent]], everybody.problem, everybody.algorithm)
+        alone = Population([everybody.genomes[agent]], everybody.networks, everybody.algorithm)
         alone.rebuild(alone.genomes, [newborn(everybody.state(agent).online)])
         returns = np.zeros(0)
         for wave in _waves(len(self.seeds)):
@@ -154,8 +153,8 @@ class HallOfFame:
     def _saved(self, genome: Genome, state: AgentState, facts: dict[str, Any]) -> SavedAgent:
         return SavedAgent(
             genome,
-            {"q": self.everybody.problem},
-            prefixed(state.online),
+            self.everybody.specs,
+            state.online,
             self.everybody.algorithm.model_dump(mode="json"),
             Interface.of(self.episodes.spaces),
             facts,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from evorl.algorithms.named import make_algorithm
 from evorl.networks.layout import network_part
-from evorl.networks.module import to_module
+from evorl.networks.module import PlainNetwork, to_module
 from evorl.networks.spec import VALUE, NetworkSpec
 from evorl.runs.saved_agent import SavedAgent, read_agent
 
@@ -33,13 +33,14 @@ class Agent(nn.Module):
     def __init__(self, saved: SavedAgent) -> None:
         super().__init__()
         self.saved = saved
-        self.networks, self.bare = nn.ModuleDict(), nn.ParameterDict()
+        self.networks: dict[str, PlainNetwork] = {}  # not a ModuleDict, which refuses some names
         for name, spec in saved.specs.items():
             own = network_part(saved.parameters, name)
             if isinstance(spec, NetworkSpec):
                 self.networks[name] = to_module(spec, saved.genome.architectures[name], own)
+                self.add_module(f"network_{name}", self.networks[name])
             else:
-                self.bare[name] = nn.Parameter(own[VALUE].clone())
+                self.register_parameter(f"parameter_{name}", nn.Parameter(own[VALUE].clone()))
         self.eval()
 
     @cached_property
@@ -98,8 +99,7 @@ class GroupOfOne(Mapping[str, Callable[..., Tensor]]):
 
     def parameter(self, name: str) -> Tensor:
         """A bare parameter [P, size]."""
-        value: Tensor = self._agent.bare[name]
-        return value.unsqueeze(0)
+        return self._agent.get_parameter(f"parameter_{name}").unsqueeze(0)
 
     def _call(
         self, network: nn.Module, name: str, obs: Tensor, extra: Tensor | None = None

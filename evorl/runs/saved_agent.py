@@ -10,7 +10,6 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import nn
 
 from evorl.config.yaml_text import one_line
 from evorl.envs.spaces import SpaceAdapter
@@ -61,8 +60,8 @@ class SavedAgent(NamedTuple):
         names = {name for name, spec in self.specs.items() if isinstance(spec, NetworkSpec)}
         if not names or names != set(self.genome.architectures):
             raise ValueError("networks and architectures don't have the same names")
-        if any(not name.isidentifier() or hasattr(nn.ModuleDict, name) for name in self.specs):
-            raise ValueError(f"a network cannot have a name such as {max(names, key=len)!r}")
+        if not all(name.isidentifier() for name in self.specs):
+            raise ValueError("names of networks must be like those of variables")
         if not isinstance(self.algorithm.get("name"), str):
             raise ValueError("the algorithm has no name")
         _check_interface(self.interface, self.spec)
@@ -130,8 +129,8 @@ def read_agent(folder: str | Path) -> SavedAgent:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        what = f"{folder / FACTS}: not an agent of this version: {where}: {first['msg']}"
-        raise RunError(one_line(what.splitlines()[0])) from None
+        reason = f"{where:.100}: {first['msg'].splitlines()[0]:.100}"
+        raise RunError(one_line(f"{folder}: not an agent of this version: {reason}")) from None
     except ValueError as error:
         raise RunError(one_line(f"{folder}: not a usable agent: {error}")) from None
     return agent
@@ -140,10 +139,10 @@ def read_agent(folder: str | Path) -> SavedAgent:
 def _check_interface(interface: Interface, spec: NetworkSpec) -> None:
     try:
         known = np.dtype(interface.dtype).kind in "biuf"
-    except TypeError:
+    except (TypeError, ValueError):
         known = False
     if not known:
-        raise ValueError(f"observations cannot be of type {interface.dtype!r}")
+        raise ValueError(f"observations cannot be of type {interface.dtype!r:.40}")
     shape = interface.shape
     if spec.one_hot:
         fits = shape == ()
@@ -151,5 +150,5 @@ def _check_interface(interface: Interface, spec: NetworkSpec) -> None:
         fits = (*shape[-1:], *shape[:-1]) == spec.image
     else:
         fits = math.prod(shape) == math.prod(spec.image or (spec.inputs,))
-    if not fits or min(shape, default=1) < 1 or not math.isfinite(spec.scale):
-        raise ValueError(f"the networks don't fit observations of shape {shape}")
+    if not fits or min(shape, default=1) < 1 or not 0 < spec.scale < math.inf:
+        raise ValueError(f"the networks don't fit observations of shape {shape!s:.40}")

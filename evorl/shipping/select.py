@@ -13,10 +13,10 @@ from evorl.config import RunConfig
 from evorl.config.yaml_text import one_line
 from evorl.envs import EnvSpec
 from evorl.envs.pool import Pool
-from evorl.envs.spaces import SpaceAdapter
+from evorl.envs.spaces import ActionSpec, SpaceAdapter
 from evorl.envs.vector import inspect
 from evorl.errors import CheckpointError, RunError
-from evorl.networks.layout import prefixed
+from evorl.networks.spec import Spec
 from evorl.pipeline.save import POPULATION, Agents, read_agents
 from evorl.runs.checkpoint import Checkpoint
 from evorl.runs.directory import BEST, LOCK, RunDirectory
@@ -62,7 +62,7 @@ def select_agent(run: str | Path, id: int | None = None) -> Selected:
     spec = env_spec(config)
     spaces = _spaces(spec)
     agent, title = _patiently(directory, lambda: _find(directory, config, spaces, id))
-    if wrong := _mismatch(agent, spaces):
+    if wrong := _mismatch(agent, config, spaces):
         raise RunError(one_line(f"{directory.path}: agent {agent.genome.id}: {wrong}"))
     return Selected(directory.path, config, spec, agent, title)
 
@@ -93,8 +93,8 @@ def _find(
         raise NoSuchAgentError(one_line(f"{directory.path}: agent {id} is dead; choose another"))
     agent = SavedAgent(
         agents.genomes[place],
-        make_networks(spaces),
-        prefixed(agents.states[place].online),
+        _specs(config, spaces),
+        agents.states[place].online,
         make_algorithm(config).model_dump(mode="json"),
         Interface.of(spaces),
         {"env": config.env.id, "place": place, "checkpoint": checkpoint.path.name},
@@ -143,9 +143,16 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def _mismatch(agent: SavedAgent, spaces: SpaceAdapter) -> str | None:
+def _specs(config: RunConfig, spaces: SpaceAdapter) -> dict[str, Spec]:
+    """What the run's networks read and give, in an environment with these spaces."""
+    action = ActionSpec("discrete", spaces.num_actions)
+    networks = make_networks(config, spaces.observation, action)
+    return {name: own.spec for name, own in networks.items()}
+
+
+def _mismatch(agent: SavedAgent, config: RunConfig, spaces: SpaceAdapter) -> str | None:
     """Why the agent cannot play in an environment with these spaces; None if it can."""
-    if (agent.specs, agent.interface) != (make_networks(spaces), Interface.of(spaces)):
+    if (agent.specs, agent.interface) != (_specs(config, spaces), Interface.of(spaces)):
         return CHANGED
     try:
         agent.check()

@@ -15,8 +15,8 @@ from evorl.population.group import AgentState
 from evorl.population.population import Population
 from tests.reference import genome, random_samples
 
-VECTOR = Problem(inputs=6, outputs=3)
-IMAGE = Problem(inputs=0, outputs=3, image=(2, 9, 8))
+VECTOR = Problem(inputs=6, actions=3)
+IMAGE = Problem(inputs=0, actions=3, image=(2, 9, 8))
 PARTS = ("online", "target", "m", "v")
 
 

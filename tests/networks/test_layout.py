@@ -98,7 +98,7 @@ def test_views_write_through_and_cover_the_row_once():
 
 
 def test_shapes_of_a_known_network():
-    problem = Problem(inputs=8, outputs=4)
+    problem = Problem(inputs=8, actions=4)
     architecture = Architecture((32, 16, 16), layer_norm=True, dueling=True, gated=(0, 0, 1))
     assert shapes(problem, architecture) == {
         "hidden0.weight": (8, 32),
@@ -120,7 +120,7 @@ def test_shapes_of_a_known_network():
 
 
 def test_shapes_of_convolutions():
-    problem = Problem(inputs=0, outputs=6, image=(4, 84, 84))
+    problem = Problem(inputs=0, actions=6, image=(4, 84, 84))
     nature = Architecture((512,), channels=(32, 64, 64), kernels=(8, 4, 3), strides=(4, 2, 1))
     found = shapes(problem, nature)
     assert found["conv1.weight"] == (64, 32, 4, 4)

@@ -14,7 +14,7 @@ from evorl.networks.views import arrange
 
 torch.set_num_threads(1)
 
-PROBLEM = Problem(inputs=5, outputs=3)
+PROBLEM = Problem(inputs=5, actions=3)
 
 # who lives in a group: (hidden, gated) of each
 UNEVEN = [((12, 30, 7), (False,) * 3), ((16, 20, 8), (False,) * 3)]  # in layers 16, 32 and 8 wide
@@ -114,7 +114,7 @@ def test_two_observations_in_one_pass_are_two_passes(activation):
 
 
 def test_one_hot_observations():
-    problem = Problem(inputs=4, outputs=2, one_hot=True)
+    problem = Problem(inputs=4, actions=2, one_hot=True)
     layout = Layout(problem, signature(Architecture((8,))))
     network = Network(layout, (False,))
     theta = layout.pack(random_weights(layout, Architecture((8,)), 0)).unsqueeze(0)

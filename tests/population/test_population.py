@@ -27,7 +27,7 @@ from tests.reference import (
 
 torch.set_num_threads(1)
 
-PROBLEM = Problem(inputs=6, outputs=3)
+PROBLEM = Problem(inputs=6, actions=3)
 MATRICES = ("theta", "target", "m", "v")
 PARTS = ("online", "target", "m", "v")
 

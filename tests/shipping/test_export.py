@@ -1,6 +1,5 @@
 """Exported models, in a process that cannot import evorl, against the matrix that trains."""
 
-import json
 import re
 import subprocess
 import sys
@@ -71,14 +70,6 @@ def runs(tmp_path_factory):
     return found
 
 
-def name_architectures(folder):
-    """Genomes of one network call it architecture."""
-    facts = json.loads((folder / "agent.json").read_text())
-    if "architecture" in (genome := facts["genome"]):
-        genome["architectures"] = {"q": genome["architecture"]}
-        (folder / "agent.json").write_text(json.dumps(facts))
-
-
 @pytest.fixture(scope="module", params=FORMATS)
 def exported(request, runs, tmp_path_factory):
     """All cases in one format, with the answers that they gave outside."""
@@ -87,7 +78,6 @@ def exported(request, runs, tmp_path_factory):
         directory, raw, _ = runs[form]
         target = folder / f"{form}-{k}"
         export(Agent(select_agent(directory.path, 10 + k).agent), request.param, target)
-        name_architectures(target)
         np.save(target / "obs.npy", raw)
     run_outside(folder)
     return folder

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from evorl.algorithms.base import Trained
 from evorl.algorithms.dqn import DQN
 from evorl.errors import ConfigError, EnvError, RunError
 from evorl.genome import Architecture, Genome
@@ -32,8 +33,8 @@ QUIET = Console(quiet=True)
 
 def cartpole(folder):
     """Three agents of CartPole that do not all do the same."""
-    genomes = [Genome(i, Architecture((16, 16), "tanh"), HYPERPARAMETERS) for i in range(3)]
-    population = Population(genomes, NetworkSpec(4, 2), DQN(), seed=5)
+    genomes = [Genome(i, {"q": Architecture((16, 16), "tanh")}, HYPERPARAMETERS) for i in range(3)]
+    population = Population(genomes, {"q": Trained(NetworkSpec(4, 2, dueling=True))}, DQN(), seed=5)
     return make_run(folder, population, env="CartPole-v1", name="cartpole", max_episode_steps=90)
 
 
@@ -269,8 +270,7 @@ def test_a_saved_agent_plays_as_it_did_in_its_population(tmp_path):
     """What is filmed and scored is the row of the matrix."""
     population = population_of("vector")
     obs = np.random.default_rng(0).normal(size=(population.size, 30, 5)).astype(np.float32)
-    greedy = np.zeros(obs.shape[:2], dtype=bool)
-    actions = population.act(obs, greedy, greedy.astype(np.int64))
+    actions = population.greedy(obs)
     for i in range(population.size):
         agent = Agent(saved(population, i))
         np.testing.assert_array_equal(agent.act(obs[i]), ACTION_START + actions[i])

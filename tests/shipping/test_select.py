@@ -9,7 +9,6 @@ import torch
 
 from evorl.errors import CheckpointError, ConfigError, RunError
 from evorl.genome import Architecture
-from evorl.networks.layout import prefixed
 from evorl.runs.directory import LOCK, RunDirectory
 from evorl.seeding import fresh, held_out, integers
 from evorl.shipping import select as selecting
@@ -68,7 +67,7 @@ def test_by_id_it_is_the_agent_of_the_newest_checkpoint(run, population):
     for i, genome in enumerate(population.genomes):
         selected = select_agent(run.path, genome.id)
         assert selected.agent.genome == genome
-        assert same(selected.agent.parameters, prefixed(states[i].online))
+        assert same(selected.agent.parameters, states[i].online)
         assert selected.title == f"agent {genome.id}, as of checkpoint generation-000005"
     assert same(select_agent(run.path).agent.parameters, saved(population, 1).parameters)
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from evorl.algorithms.base import Trained
 from evorl.algorithms.dqn import DQN
 from evorl.config import dump_config, parse_config
 from evorl.genome import ACTIVATIONS, Architecture, Genome
@@ -45,6 +46,9 @@ SPECS = {
     "channels first": NetworkSpec(0, 3, image=(2, 7, 8)),
 }
 ACTION_START = 5
+
+
+SPECS = {form: spec.giving(3, dueling=True) for form, spec in SPECS.items()}
 
 
 class World(gymnasium.Env[Any, Any]):
@@ -121,18 +125,18 @@ def architectures(form):
 def population_of(form, some=None):
     """A population of all these architectures, with scales, shifts and gates that matter."""
     chosen = list(architectures(form)) if some is None else some
-    genomes = [Genome(10 + i, own, HYPERPARAMETERS) for i, own in enumerate(chosen)]
-    population = Population(genomes, SPECS[form], DQN(), seed=3)
+    genomes = [Genome(10 + i, {"q": own}, HYPERPARAMETERS) for i, own in enumerate(chosen)]
+    population = Population(genomes, {"q": Trained(SPECS[form])}, DQN(), seed=3)
     random = torch.Generator().manual_seed(4)
     states = [population.state(i) for i in range(population.size)]
     for state in states:
         for name, value in state.online.items():
-            if name.split(".")[1] in ("scale", "shift", "gate"):
+            if name.split(".")[2] in ("scale", "shift", "gate"):
                 value += 0.3 + 0.5 * torch.rand(value.shape, generator=random)
     population.rebuild(genomes, states)
     obs = in_our_form(form, raw_observations(form, 100, seed=10**6))
     for state, values in zip(states, matrix_values(population, obs), strict=True):
-        state.online["head.bias"][-3:] -= torch.from_numpy(values.mean(0))  # no favourite action
+        state.online["q.head.bias"][-3:] -= torch.from_numpy(values.mean(0))  # no favourite action
     population.rebuild(genomes, states)
     return population
 
@@ -162,9 +166,9 @@ def matrix_values(population, obs):
     found = [None] * population.size
     with torch.no_grad():
         for numbers, group in zip(population.members, population.groups, strict=True):
-            values = group.values(torch.from_numpy(np.stack([obs] * group.size)))
+            values = group.online["q"](torch.from_numpy(np.stack([obs] * group.size)))
             for number, own in zip(numbers, values, strict=True):
-                found[number] = own.T.numpy()
+                found[number] = own.numpy()
     return np.stack(found)
 
 
@@ -183,7 +187,7 @@ INTERFACES = {
 def saved(population, agent=0, form="vector", **facts):
     """One of the population's agents, outside of it; form None: as the network reads it."""
     genome, weights = population.genomes[agent], population.state(agent).online
-    return saved_agent(genome, population.problem, weights, INTERFACES.get(form), **facts)
+    return saved_agent(genome, population.specs["q"], weights, INTERFACES.get(form), **facts)
 
 
 def make_run(folder, population, env="World-v0", name="run", best=0, generation=4, **kwargs):
