@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 import torch
 
+from evorl.envs import EnvSpec
 from evorl.errors import ConfigError
+from evorl.reporting.console import Console
 from evorl.runs.agent import Agent, load_agent
 from evorl.runs.saved_agent import save_agent
 from evorl.shipping.export import FORMATS, export
+from evorl.training.score import play_alone
 from tests.networks.test_export import several
 from tests.shipping.worlds import (
     ACTION_START,
     FORMS,
+    INTERFACES,
     World,
     architectures,
     in_our_form,
@@ -30,10 +34,9 @@ torch.set_num_threads(1)
 
 # A user's algorithm: of two candidates the one that the critic likes better.
 MODULE = """
-import torch
-from evorl.algorithms.declaration import Declaration
+from evorl.algorithms.base import Algorithm
 
-class Careful(Declaration):
+class Careful(Algorithm):
     temperature: float = 1.0
 
     def greedy(self, networks, obs):
@@ -131,6 +134,24 @@ def test_a_user_s_algorithm_with_two_networks_and_a_parameter(careful):
         "actor": (200, 2),
         "critic": (200, 1),
     }
+
+
+def test_a_user_s_algorithm_is_scored(careful):
+    """By the matrices, as in training, and by the agent alone: the same episodes."""
+    own = careful._replace(interface=INTERFACES["vector"])
+    agent, env, expected = Agent(own), World("vector"), []
+    for seed in range(8):
+        obs, _ = env.reset(seed=seed)
+        total, over = 0.0, False
+        while not over:
+            obs, reward, over, _, _ = env.step(agent.act(obs))
+            total += reward
+        expected.append(total)
+    assert len(set(expected)) > 2
+    spec = EnvSpec("World-v0", "sync", {"form": "vector"})
+    played, failures = play_alone(own, spec, range(8), 100, Console(quiet=True))
+    np.testing.assert_allclose(played.returns[0], expected, rtol=1e-6)
+    assert failures == 0
 
 
 @pytest.mark.parametrize("format", FORMATS)
