@@ -67,20 +67,14 @@ class Trained:
     period: str | None = None
 
 
-class Hyperparameters(Mapping[str, Tensor]):
+class Hyperparameters:
     """Every agent's numbers by name, [P] each, as views of one tensor [H, P]."""
 
     def __init__(self, names: tuple[str, ...], values: Tensor) -> None:
-        self.names, self.values_ = names, values
+        self.names, self.values = names, values
 
     def __getitem__(self, name: str) -> Tensor:
-        return self.values_.select(0, self.names.index(name))
-
-    def __iter__(self) -> Any:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
+        return self.values.select(0, self.names.index(name))
 
 
 class Algorithm(Declaration):

@@ -143,6 +143,8 @@ def _take(saved: LayerSaved, batch: int) -> LayerSaved:
 
 def _normalise(x: Tensor, mask: LayerMask) -> NormSaved:
     """LayerNorm over live units, variance in two passes (one pass cancels at large offsets)."""
+    if torch.is_grad_enabled():  # no gradient may reach padding by way of the mean
+        x = x * mask.units
     centred = (x - x.sum(2, keepdim=True) * mask.inverse_count) * mask.units
     variance = (centred * centred).sum(2, keepdim=True) * mask.inverse_count
     inverse_std = torch.rsqrt(variance + LAYER_NORM_EPS)

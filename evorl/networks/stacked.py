@@ -3,7 +3,7 @@
 Legend: P agents, B batch, O outputs, E extra inputs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from evorl.networks.cnn import ConvSaved, StackedCNN
 from evorl.networks.layout import NetworkLayout, Weights
 from evorl.networks.mlp import MLPSaved, StackedMLP
 from evorl.networks.spec import VALUE
-from evorl.networks.views import LayerViews
+from evorl.networks.views import LayerViews, detach
 
 
 class Saved(NamedTuple):
@@ -93,6 +93,13 @@ class BoundNetwork:
         """
         return self.stacked.forward(self.weights, obs, extra)[0].mT
 
+    def detached(self) -> "BoundNetwork":
+        """The same with weights that get no gradient; what it reads still does.
+
+        So `critic.detached()(obs, actor(obs))` trains the actor alone.
+        """
+        return BoundNetwork(self.stacked, detach(self.weights))
+
     def forward(self, obs: Tensor) -> tuple[Tensor, Saved]:
         """Outputs as they are computed, [P, O, B], and what `backward` needs."""
         return self.stacked.forward(self.weights, obs)
@@ -106,8 +113,11 @@ class BoundNetwork:
         return self.stacked.backward(self.weights, saved, gradient)
 
 
-class Networks(Mapping[str, BoundNetwork]):
-    """The networks of a group by name, and its bare parameters [P, size] by `parameter(name)`."""
+class Networks:
+    """The networks of a group by name, and its bare parameters [P, size] by `parameter(name)`.
+
+    A plain class and no Mapping, whose methods torch.compile cannot follow.
+    """
 
     def __init__(
         self, networks: Mapping[str, BoundNetwork], parameters: Mapping[str, Tensor]
@@ -116,12 +126,6 @@ class Networks(Mapping[str, BoundNetwork]):
 
     def __getitem__(self, name: str) -> BoundNetwork:
         return self._networks[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._networks)
-
-    def __len__(self) -> int:
-        return len(self._networks)
 
     def parameter(self, name: str) -> Tensor:
         """A bare parameter of every agent, [P, size]."""

@@ -70,6 +70,32 @@ def layer_views(views: Weights, masks: Masks) -> LayerViews:
     return LayerViews(tuple(convolutions), tuple(hidden), views["head.weight"], head_bias)
 
 
+def detach(weights: LayerViews) -> LayerViews:
+    """The same weights, of which autograd knows nothing."""
+
+    def own(view: Tensor | None) -> Tensor | None:
+        return None if view is None else view.detach()
+
+    return LayerViews(
+        tuple(
+            Convolution(each.weight.detach(), each.bias.detach()) for each in weights.convolutions
+        ),
+        tuple(
+            HiddenLayer(
+                each.weight.detach(),
+                each.bias.detach(),
+                own(each.scale),
+                own(each.shift),
+                own(each.gate),
+                each.mask,
+            )
+            for each in weights.hidden
+        ),
+        weights.head_weight.detach(),
+        weights.head_bias.detach(),
+    )
+
+
 def _first(rows: int, view: Tensor) -> Tensor:
     """The first rows; a slice of all would make a program of its own for each number of them."""
     return view if len(view) == rows else view[:rows]

@@ -110,7 +110,7 @@ class Group:
         self.hyperparameters = Hyperparameters(self.names, values.to(device, dtype))
         masks = (part for own in self.masks.values() for mask in own for part in mask)
         # all that rounds of updates need
-        self.tensors = (*self.matrices, *masks, self.hyperparameters.values_)
+        self.tensors = (*self.matrices, *masks, self.hyperparameters.values)
 
     def _stack(
         self, name: str, masked: bool, dtype: torch.dtype, device: torch.device | str
@@ -188,7 +188,7 @@ class Group:
         for place, (name, value) in enumerate(genome.hyperparameters.items()):
             if self.hp[name][i] != value:
                 return f"{name} is {self.hp[name][i]}, not {value}"
-            live = self.hyperparameters.values_[place, i]
+            live = self.hyperparameters.values[place, i]
             if live != torch.tensor(self.hp[name][i]).to(live):
                 return f"{name} is {live} where it learns, not {value}"
         padding = ~self.layout.mask(genome.architectures).to(self.theta.device)

@@ -46,6 +46,7 @@ PROGRAMS = 64  # of one shape: one for each number of agents, of some convolutio
 
 Shape = tuple[tuple[Signature, tuple[bool, ...]], ...]  # of each network, and where it has skips
 Key = tuple[object, ...]
+Tensors = tuple[Tensor, ...]  # named: a traced function can have no subscript
 RoundFunction = Callable[[Matrices, Mapping[str, Masks], Samples, Tensor, Tensor], Outcome]
 
 
@@ -72,7 +73,7 @@ class UpdatePrograms:
         if shape not in self.functions:
             function = functional_update(group.layout, group.networks, self.algorithm, group.names)
             self.functions[shape] = torch.compile(function, fullgraph=True)
-        update, values = self.functions[shape], group.hyperparameters.values_
+        update, values = self.functions[shape], group.hyperparameters.values
         before, found = group.matrices, list[Found]()
         for batch, own in updates_of(group, samples, numbers):
             apart = Batch(*(field.contiguous() for field in batch))
@@ -137,7 +138,7 @@ class RoundPrograms:
         # else a size of 1 would get a program of its own, and so would as many updates as agents
         with SIZES.patch(backed_size_oblivious=True, use_duck_shape=False):
             outcome = self.functions[shape](
-                group.matrices, group.masks, samples, group.hyperparameters.values_, numbers
+                group.matrices, group.masks, samples, group.hyperparameters.values, numbers
             )
         if program := self._found(tensors):
             self._programs[key] = program
@@ -188,7 +189,7 @@ def looped(update: UpdateFunction, algorithm: Algorithm, names: tuple[str, ...])
         def continues(u: Tensor, *_: Tensor) -> Tensor:
             return u < count
 
-        def body(u: Tensor, priorities: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
+        def body(u: Tensor, priorities: Tensor, *carried: Tensor) -> Tensors:
             place = int(u.item())
             torch._check(place >= 0)  # type: ignore[no-untyped-call]
             torch._check(place < count)  # type: ignore[no-untyped-call]
@@ -230,7 +231,7 @@ def _mark_sizes(group: Group, samples: Samples, numbers: Tensor) -> None:
         always = torch._dynamo.mark_dynamic  # some convolutions are a loop over the agents
     for tensor in group.tensors[:-1]:
         always(tensor, 0)
-    always(group.hyperparameters.values_, 1)
+    always(group.hyperparameters.values, 1)
     for tensor in (*samples, numbers):
         always(tensor, 0)
     for tensor in samples:

@@ -22,6 +22,8 @@ from evorl.networks.views import layer_views
 from evorl.population.group import Group, Matrices
 from evorl.population.optimizer import Coefficients, adam_, clip_, limits_of
 
+Views = Mapping[str, Weights]  # of all networks; named, as a traced function can have no subscript
+LossAndRest = tuple[Tensor, tuple[Tensor, Tensor]]
 Outcome = tuple[Tensor, Tensor]  # priorities [U, P, B], losses summed over the updates [P]
 
 
@@ -143,7 +145,7 @@ def functional_update(
         hp = Hyperparameters(names, values)
         widths = {name: [mask.units.shape[2] for mask in own] for name, own in masks.items()}
 
-        def bound(views: Mapping[str, Weights]) -> Networks:
+        def bound(views: Views) -> Networks:
             layers = {name: layer_views(views[name], own) for name, own in masks.items()}
             return bind(networks, layers, views)
 
@@ -154,7 +156,7 @@ def functional_update(
     return update
 
 
-Bind = Callable[[Mapping[str, Weights]], Networks]
+Bind = Callable[[Views], Networks]
 
 
 def _closed_gradient(
@@ -179,7 +181,7 @@ def _differentiated(
     batch: Batch,
     hp: Hyperparameters,
 ) -> Found:
-    def total(segments: dict[str, Weights]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def total(segments: Views) -> LossAndRest:
         found = algorithm.loss(bound(segments), targets, batch, hp)
         return found.loss.sum(), (found.loss, _priority(found.priority, batch))
 
