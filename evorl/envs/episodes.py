@@ -10,7 +10,7 @@ import numpy as np
 from evorl.envs.make import EnvSpec
 from evorl.envs.pool import Pool
 from evorl.envs.rebuilding import TRACES, Failures, make_slot
-from evorl.envs.spaces import Array, ObservationSpec
+from evorl.envs.spaces import Array, ObservationSpec, SpaceAdapter
 from evorl.envs.vector import Actions, Bools, Floats, GymVectorEnv, inspect
 
 
@@ -21,6 +21,7 @@ class Episodes(Protocol):
     """
 
     num_envs: int  # M
+    spaces: SpaceAdapter
     observation: ObservationSpec
     num_actions: int
     failures: Failures  # of resets, too; whoever plays the episodes counts them
@@ -40,11 +41,11 @@ class SyncEpisodes:
 
     def __init__(self, spec: EnvSpec, count: int) -> None:
         self.num_envs = count
-        self._spaces, _ = inspect(spec)
+        self.spaces, _ = inspect(spec)
         self._envs = [make_slot(spec) for _ in range(count)]
         self.failures = Failures(spec)
-        self.observation = self._spaces.observation
-        self.num_actions = self._spaces.num_actions
+        self.observation = self.spaces.observation
+        self.num_actions = self.spaces.num_actions
 
     def reset(self, seeds: Sequence[int], wanted: Bools | None = None) -> Array:
         """Starts every slot's episode."""
@@ -53,7 +54,7 @@ class SyncEpisodes:
             obs, info = env.reset(seed=int(seed))
             self.failures.add(slot, info.get(TRACES, ()))
             raw.append(obs)
-        self._obs = self._spaces.observations(np.stack(raw), copy=False)
+        self._obs = self.spaces.observations(np.stack(raw), copy=False)
         self._live = np.ones(self.num_envs, np.bool_)
         return self._obs.copy()
 
@@ -63,7 +64,7 @@ class SyncEpisodes:
         reward = np.zeros(self.num_envs, np.float32)
         ended = np.zeros(self.num_envs, np.bool_)
         raw = {}
-        own = self._spaces.actions(actions)
+        own = self.spaces.actions(actions)
         for slot in slots:
             obs, reward[slot], terminated, truncated, info = self._envs[slot].step(own[slot])
             ended[slot] = terminated or truncated
@@ -72,7 +73,7 @@ class SyncEpisodes:
             else:
                 raw[slot] = obs
         if raw:
-            self._obs[list(raw)] = self._spaces.observations(np.stack([*raw.values()]), copy=False)
+            self._obs[list(raw)] = self.spaces.observations(np.stack([*raw.values()]), copy=False)
         self._live &= ~ended
         return self._obs.copy(), reward, ended
 
@@ -119,6 +120,7 @@ class AsyncEpisodes:
         self._vec = GymVectorEnv(spec, "async", count, PlayedOnce)
         self.failures = Failures(spec)
         self.num_envs = count
+        self.spaces = self._vec.spaces
         self.observation = self._vec.observation
         self.num_actions = self._vec.num_actions
 
@@ -160,6 +162,7 @@ class PoolEpisodes:
         self._pool = Pool(spec, count)
         self.failures = Failures(spec)  # none, ever
         self.num_envs = count
+        self.spaces = self._pool.spaces
         self.observation = self._pool.spaces.observation
         self.num_actions = self._pool.spaces.num_actions
 

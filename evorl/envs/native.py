@@ -46,7 +46,7 @@ class NativeVectorEnv:
         self._mode = first.metadata.get("autoreset_mode")
         try:
             _check_mode(spec.id, self._mode)
-            self._spaces = adapt(
+            self.spaces = adapt(
                 spec.id,
                 first.single_observation_space,
                 first.single_action_space,
@@ -55,8 +55,8 @@ class NativeVectorEnv:
         except ConfigError:
             self.close()
             raise
-        self.observation = self._spaces.observation
-        self.num_actions = self._spaces.num_actions
+        self.observation = self.spaces.observation
+        self.num_actions = self.spaces.num_actions
         limit = find(spec.id).max_episode_steps
         self.max_episode_steps: int | None = spec.kwargs.get("max_episode_steps", limit)
         self._resetting: Bools = np.zeros(self.num_envs, np.bool_)
@@ -70,16 +70,16 @@ class NativeVectorEnv:
             word = np.random.SeedSequence(own).generate_state(1, np.uint32)[0]
             raw.append(vec.reset(seed=int(word >> 2))[0])
         self._resetting = np.zeros(self.num_envs, np.bool_)
-        return self._spaces.observations(np.concatenate(raw), copy=False)
+        return self.spaces.observations(np.concatenate(raw), copy=False)
 
     def step(self, actions: Actions) -> Step:
         """Steps every slot that is in an episode; the others start one."""
-        parts = self._spaces.actions(actions).reshape(-1, self._per_agent)
+        parts = self.spaces.actions(actions).reshape(-1, self._per_agent)
         results = [vec.step(part) for vec, part in zip(self._vecs, parts, strict=True)]
         raw, reward, terminated, truncated = (
             np.concatenate([result[field] for result in results]) for field in range(4)
         )
-        obs = self._spaces.observations(raw, copy=False)
+        obs = self.spaces.observations(raw, copy=False)
         reward = reward.astype(np.float32, copy=False)
         ended = terminated | truncated
         if self._mode == AutoresetMode.NEXT_STEP:
@@ -91,7 +91,7 @@ class NativeVectorEnv:
             own = ended.reshape(-1, self._per_agent)
             next_obs = np.concatenate(
                 [
-                    with_last(part, own[agent], results[agent][4], self._spaces)
+                    with_last(part, own[agent], results[agent][4], self.spaces)
                     for agent, part in enumerate(np.split(obs, len(self._vecs)))
                 ]
             )

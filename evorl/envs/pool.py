@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
 from numpy.typing import NDArray
 
 from evorl.envs.make import EnvSpec, did_you_mean, refusals
@@ -36,7 +35,6 @@ class Pool:
         with refusals(spec), _quiet():
             made = self._envpool.make_spec(spec.id, **spec.kwargs)
             spaces = made.gymnasium_observation_space, made.gymnasium_action_space
-        self.raw_observations: Space[Any] = spaces[0]
         self.spaces: SpaceAdapter = adapt(spec.id, *spaces, spec.channels_last)
         limit = int(made.config.max_episode_steps)
         self.max_episode_steps = limit if 0 < limit < NO_LIMIT else None
@@ -83,6 +81,7 @@ class PoolVectorEnv:
         self._pool = Pool(spec, num_envs)
         self.failures = Failures(spec)  # none, ever
         self.num_envs = num_envs
+        self.spaces = self._pool.spaces
         self.observation = self._pool.spaces.observation
         self.num_actions = self._pool.spaces.num_actions
         self.max_episode_steps = self._pool.max_episode_steps

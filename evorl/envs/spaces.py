@@ -3,7 +3,7 @@
 Images come out channels first, every other box as a flat vector, and Discrete numbers start at 0.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -46,6 +46,8 @@ class SpaceAdapter:
     transpose: bool = False  # images arrive as H, W, C
     observation_start: int = 0
     action_start: int = 0
+    raw_shape: tuple[int, ...] = ()  # of one observation, as the environment gives it
+    raw_dtype: str = "float32"
 
     def observations(self, raw: Any, *, copy: bool = True) -> Array:
         """A batch [M, …] in evorl's form; copy=False if nobody will write into raw again."""
@@ -83,12 +85,23 @@ def adapt(
             f"env.id: {env_id!r} has {type(action_space).__name__} actions; "
             "only Discrete actions are supported"
         )
-    num_actions, action_start = int(action_space.n), int(action_space.start)
+    adapter = _adapter(env_id, observation_space, int(action_space.n), channels_last)
+    return replace(
+        adapter,
+        action_start=int(action_space.start),
+        raw_shape=tuple(int(size) for size in observation_space.shape or ()),
+        raw_dtype=np.dtype(observation_space.dtype).name,
+    )
+
+
+def _adapter(
+    env_id: str, observation_space: spaces.Space[Any], num_actions: int, channels_last: ChannelsLast
+) -> SpaceAdapter:
     if isinstance(observation_space, spaces.Discrete):
         n = int(observation_space.n)
         observation = ObservationSpec("discrete", (), np.dtype(np.int64), n)
         start = int(observation_space.start)
-        return SpaceAdapter(observation, num_actions, False, start, action_start)
+        return SpaceAdapter(observation, num_actions, observation_start=start)
     if not isinstance(observation_space, spaces.Box | spaces.MultiBinary):
         raise ConfigError(_refused_observation(env_id, observation_space))
 
@@ -104,14 +117,14 @@ def adapt(
         scale = 1 / max(float(observation_space.high.max()), 1.0)
         if len(shape) == 2:  # pixels without a dimension for their channel
             observation = ObservationSpec("image", (1, *shape), dtype, scale=scale)
-            return SpaceAdapter(observation, num_actions, False, 0, action_start)
+            return SpaceAdapter(observation, num_actions)
     if isinstance(observation_space, spaces.Box) and len(shape) == 3:
         last = shape[2] <= shape[0] if channels_last == "auto" else channels_last
         chw = (shape[2], shape[0], shape[1]) if last else shape
         observation = ObservationSpec("image", chw, dtype, scale=scale)
-        return SpaceAdapter(observation, num_actions, last, 0, action_start)
+        return SpaceAdapter(observation, num_actions, transpose=last)
     observation = ObservationSpec("vector", (int(np.prod(shape)),), dtype, scale=scale)
-    return SpaceAdapter(observation, num_actions, False, 0, action_start)
+    return SpaceAdapter(observation, num_actions)
 
 
 def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -38,6 +38,7 @@ class VectorEnv(Protocol):
     """M environments that start new episodes by themselves."""
 
     num_envs: int  # M
+    spaces: SpaceAdapter
     observation: ObservationSpec
     num_actions: int
     backend: str
@@ -67,9 +68,9 @@ class GymVectorEnv:
         """`wrapper` goes around each environment."""
         self.backend = backend
         self.num_envs = num_envs
-        self._spaces, self.max_episode_steps = inspect(spec)
-        self.observation = self._spaces.observation
-        self.num_actions = self._spaces.num_actions
+        self.spaces, self.max_episode_steps = inspect(spec)
+        self.observation = self.spaces.observation
+        self.num_actions = self.spaces.num_actions
         self.failures = Failures(spec)
         kind = vector.SyncVectorEnv if backend == "sync" else vector.AsyncVectorEnv
         self._vec: vector.SyncVectorEnv | vector.AsyncVectorEnv = kind(
@@ -86,7 +87,7 @@ class GymVectorEnv:
         raw, infos = self._vec.reset(seed=own)
         self._in_call = False
         self.failures.read(infos)
-        return self._spaces.observations(raw)
+        return self.spaces.observations(raw)
 
     def tell(self, name: str, values: Sequence[Any]) -> None:
         """Sets an attribute of each environment."""
@@ -97,10 +98,10 @@ class GymVectorEnv:
     def step(self, actions: Actions) -> Step:
         """Steps every slot."""
         self._in_call = True
-        raw, reward, terminated, truncated, infos = self._vec.step(self._spaces.actions(actions))
+        raw, reward, terminated, truncated, infos = self._vec.step(self.spaces.actions(actions))
         self._in_call = False
-        obs = self._spaces.observations(raw)
-        next_obs = with_last(obs, terminated | truncated, infos, self._spaces)
+        obs = self.spaces.observations(raw)
+        next_obs = with_last(obs, terminated | truncated, infos, self.spaces)
         failed = self.failures.read(infos.get("final_info", {}))
         self.failures.read(infos)  # of a reset, after a last step that was a true one
         valid = None if failed is None else ~failed

@@ -27,7 +27,7 @@ from evorl.pipeline.failures import count_failures
 from evorl.population.group import AgentState, newborn
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import SavedAgent
+from evorl.runs.saved_agent import Interface, SavedAgent
 from evorl.seeding import integers
 
 FIRST_WAVE = 5  # episodes before a candidate is first judged; every later wave doubles their number
@@ -147,9 +147,18 @@ class HallOfFame:
             "env_steps": context.env_steps,
             "own_steps": int(context.agent_steps[agent]),
         }
-        state = self.everybody.state(agent)
         genome = self.everybody.genomes[agent]
-        return SavedAgent(genome, self.everybody.specs, state.online, facts)
+        return self._saved(genome, self.everybody.state(agent), facts)
+
+    def _saved(self, genome: Genome, state: AgentState, facts: dict[str, Any]) -> SavedAgent:
+        return SavedAgent(
+            genome,
+            self.everybody.specs,
+            state.online,
+            self.everybody.algorithm.model_dump(mode="json"),
+            Interface.of(self.episodes.spaces),
+            facts,
+        )
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `restore` needs, as JSON and tensors."""
@@ -171,8 +180,7 @@ class HallOfFame:
         start = "champion."
         own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
         self.champion = Champion.from_json(found, unpack(own, {0: found["steps"]})[0])
-        genome, weights = self.champion.genome, self.champion.state.online
-        self.best = SavedAgent(genome, self.everybody.specs, weights, values["facts"])
+        self.best = self._saved(self.champion.genome, self.champion.state, values["facts"])
         self.score = -np.inf if values["score"] is None else values["score"]
         self.returns = tensors["confirmation"].numpy().copy()
         self.directory.save_best(self.best)

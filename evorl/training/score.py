@@ -12,7 +12,7 @@ import torch
 
 import evorl
 from evorl.algorithms.base import Trained
-from evorl.algorithms.dqn import DQN
+from evorl.algorithms.named import make_algorithm
 from evorl.config import RunConfig
 from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
 from evorl.pipeline.context import Context
@@ -75,7 +75,7 @@ def play_alone(
 def alone(agent: SavedAgent) -> Population:
     """A population of this one agent, to play or to ask for values."""
     networks = {name: Trained(spec) for name, spec in agent.specs.items()}
-    population = Population([agent.genome], networks, DQN())
+    population = Population([agent.genome], networks, make_algorithm(agent.algorithm))
     population.rebuild([agent.genome], [newborn(agent.parameters)])
     return population
 

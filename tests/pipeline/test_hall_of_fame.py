@@ -15,7 +15,7 @@ from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Played, play
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import load_agent
+from evorl.runs.saved_agent import read_agent
 from evorl.seeding import held_out, integers
 from tests.pipeline.people import together
 
@@ -61,7 +61,7 @@ def confirmations(monkeypatch):
 
 
 def kept(hall):
-    return load_agent(hall.directory.path / "best")
+    return read_agent(hall.directory.path / "best")
 
 
 def test_the_further_episodes_are_played_by_the_agent_on_seeds_of_their_own(tmp_path, episodes):

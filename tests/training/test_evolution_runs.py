@@ -11,7 +11,7 @@ from evorl.config import load_config, parse_config
 from evorl.evolution.lineage import read_lineage
 from evorl.evolution.schedule import Schedule, Segment, along
 from evorl.genome import Architecture
-from evorl.runs.saved_agent import load_agent
+from evorl.runs.saved_agent import read_agent
 from evorl.training.trainer import train
 
 torch.set_num_threads(1)
@@ -200,4 +200,4 @@ def test_a_schedule_is_followed(tmp_path):
     assert lines[-1]["env_steps"] == 200
     assert [line["hyperparameters"]["lr"] for line in lines] == [[1e-2], [1e-2], [1e-3], [1e-4]]
     assert lines[-1]["hyperparameters"]["batch_size"] == [16]
-    assert load_agent(path / "best").genome.architecture == architecture
+    assert read_agent(path / "best").genome.architecture == architecture

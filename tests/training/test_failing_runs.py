@@ -9,7 +9,7 @@ import torch
 from evorl.config import load_config, parse_config
 from evorl.errors import EnvError
 from evorl.reporting.console import Console
-from evorl.runs.saved_agent import load_agent
+from evorl.runs.saved_agent import read_agent
 from evorl.seeding import held_out
 from evorl.training.build import env_spec
 from evorl.training.score import held_out_score
@@ -114,7 +114,7 @@ def test_the_held_out_score_takes_what_was_returned_before(usual, tmp_path):
         numbers.append(int(obs[0]))
     broken = [bool(tiny.breaks(number, tiny.length(number))) for number in numbers]
     lengths = [tiny.length(number) - broke for number, broke in zip(numbers, broken, strict=True)]
-    agent = load_agent(usual[0] / "best")
+    agent = read_agent(usual[0] / "best")
     with pytest.warns(UserWarning, match=f"{sum(broken)} failures of environments"):
         score = held_out_score(agent, env_spec(config), config, Console(quiet=True))
     assert score.failures == sum(broken) > 0

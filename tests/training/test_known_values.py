@@ -24,7 +24,7 @@ from evorl.pipeline.context import Context
 from evorl.pipeline.learn import AnnealBeta, Learn
 from evorl.pipeline.task import Task
 from evorl.population.population import Population
-from evorl.runs.saved_agent import load_agent
+from evorl.runs.agent import load_agent
 from evorl.seeding import generator
 from evorl.training.build import make_problem
 from evorl.training.trainer import train
@@ -300,7 +300,7 @@ def test_training_from_a_configuration(tmp_path):
     result = train(parse_config(config))
     agent = load_agent(result.directory.path / "best")
     with torch.no_grad():
-        values = agent.module()(observations("index", 3))
+        values = agent.networks["q"](observations("index", 3))
     known = torch.tensor(cycle_values(GAMMA))
     assert (values - known).abs().max() < TOLERANCE
     # the return of any greedy episode: 2 + 0 - 1 + 2 + 0

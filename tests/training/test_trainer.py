@@ -16,7 +16,8 @@ from gymnasium import spaces
 from evorl.config import Hyperparameters, load_config, parse_config
 from evorl.errors import ConfigError, EvorlError, RunError
 from evorl.reporting.console import Console
-from evorl.runs.saved_agent import load_agent
+from evorl.runs.agent import Agent
+from evorl.runs.saved_agent import read_agent
 from evorl.seeding import generator, held_out
 from evorl.training.score import estimate
 from evorl.training.trainer import train
@@ -183,7 +184,7 @@ def test_lines_of_metrics(usual):
 
 def test_summary_is_the_best_agents_held_out_score(usual):
     found = summary(usual)
-    agent = load_agent(usual / "best")
+    agent = read_agent(usual / "best")
     line = metrics(usual)[agent.facts["generation"]]
     assert found["best"]["fitness"] == max(line["fitness"]) == agent.facts["fitness"]
     assert found["best"]["confirmed"] == metrics(usual)[-1]["best"]
@@ -192,15 +193,13 @@ def test_summary_is_the_best_agents_held_out_score(usual):
     architecture = dataclasses.asdict(agent.genome.architecture)
     assert found["best"]["architecture"] == json.loads(json.dumps(architecture))
 
-    module, returns = agent.module(), []
+    player, returns = Agent(agent), []
     for seed in held_out(1, 4):
         env = gymnasium.make("CartPole-v1")
         obs, _ = env.reset(seed=seed)
         total, over = 0.0, False
         while not over and total < 40:  # max_steps; CartPole pays 1 a step
-            with torch.no_grad():
-                action = int(module(torch.from_numpy(obs)[None]).argmax())
-            obs, reward, terminated, truncated, _ = env.step(action)
+            obs, reward, terminated, truncated, _ = env.step(player.act(obs))
             total, over = total + float(reward), terminated or truncated
         returns.append(total)
     expected = estimate(np.array(returns), generator(1, "bootstrap"))
