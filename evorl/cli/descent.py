@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 from evorl.evolution.lineage import Ancestor, Lineage
 from evorl.runs.directory import BEST, RunDirectory
 from evorl.runs.saved_agent import SavedAgent

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evorl.config.yaml_text import one_line
+from evorl.errors import one_line
 from evorl.reporting.colour import Ink
 from evorl.reporting.console import Console
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 
 
 @click.command(short_help="Write a commented YAML file for an environment, to start from.")

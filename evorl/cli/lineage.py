@@ -8,7 +8,7 @@ import click
 
 from evorl.cli.completing import RUN
 from evorl.cli.text import decimals, keep_together, show_estimate, table
-from evorl.config.yaml_text import one_line
+from evorl.errors import one_line
 from evorl.evolution.change import describe_architecture, describe_number
 from evorl.evolution.lineage import Ancestor, Fitness
 from evorl.genome import HYPERPARAMETERS

@@ -9,8 +9,7 @@ import click
 from evorl.cli.completing import RUN
 from evorl.cli.talking import talking
 from evorl.config import RunConfig, dump_config
-from evorl.config.reading import parse_text
-from evorl.config.yaml_text import parse_yaml
+from evorl.config.loading import parse_text, parse_yaml
 from evorl.evolution.schedule import Schedule, parse_schedule
 from evorl.reporting.console import Console
 

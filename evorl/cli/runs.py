@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evorl.cli.text import decimals, table
-from evorl.config.yaml_text import one_line
+from evorl.errors import one_line
 from evorl.reporting.colour import Ink, wants_colour
 
 if TYPE_CHECKING:

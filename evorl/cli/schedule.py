@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from evorl.cli.completing import RUN
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 from evorl.evolution.schedule import schedule_of
 
 
@@ -32,7 +31,7 @@ def schedule(run: Path, agent: int | None) -> None:
         raise RunError(one_line(f"{run}: the run followed a schedule itself; use that one again"))
     if not descent.ancestry[-1].fitness and descent.best is None:
         raise RunError(one_line(f"{run}: agent {descent.id} was not evaluated yet"))
-    found = schedule_of(directory.config().env.id, descent.ancestry, descent.own_steps)
+    found = schedule_of(directory.config(), descent.ancestry, descent.own_steps)
     heading = (
         f"The schedule of agent {descent.id} of {run}: what it trained with,"
         " by its own environment steps."

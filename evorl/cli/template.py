@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evorl.config import parse_config
-from evorl.config.yaml_text import parse_yaml
+from evorl.config.loading import parse_yaml
 from evorl.envs.make import EnvSpec, find, make_env
 from evorl.envs.spaces import ObservationSpec, adapt
 

@@ -10,7 +10,7 @@ from evorl.cli.talking import talking
 from evorl.cli.text import show_estimate
 from evorl.config import RunConfig, load_config, parse_config
 from evorl.errors import ConfigError, RunError
-from evorl.evolution.schedule import Schedule, along, read_schedule, refuse_fixed
+from evorl.evolution.schedule import Schedule, config_for_schedule, read_schedule, refuse_fixed
 from evorl.reporting.console import Console
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def train(
     if replay_schedule is None:
         run_and_tell(loaded, console, resume=resume)
     else:
-        refuse_fixed(overrides)
+        refuse_fixed(loaded, overrides)
         _replay(loaded, read_schedule(replay_schedule), seeds or 1, console)
 
 
@@ -79,7 +79,7 @@ def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console)
             f"with replay.share: {config.replay.share} the schedule's agent learned from"
             f" {config.population.size} agents' experience, now it has its own only"
         )
-    runs = [_seeded(along(config, schedule), config.seed + i) for i in range(seeds)]
+    runs = [_seeded(config_for_schedule(config, schedule), config.seed + i) for i in range(seeds)]
     from evorl.distributed.world import World
     from evorl.runs.directory import RunDirectory
 

@@ -22,8 +22,7 @@ from pydantic import NonNegativeInt, StringConstraints, TypeAdapter, ValidationE
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import CheckpointError
+from evorl.errors import CheckpointError, one_line
 from evorl.runs.atomic import sync
 
 FORMAT = 2

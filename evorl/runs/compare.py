@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 from evorl.evolution.schedule import Schedule, flow_text
 from evorl.runs.directory import RunDirectory
 from evorl.runs.statistics import (
@@ -138,8 +137,10 @@ def _changes(schedule: Schedule | None) -> dict[str, str]:
                 changes[step] = value = values[name]
         if len(changes) > 1:
             found[name] = flow_text(changes)
-    gated = schedule.architecture.gated
-    return found | ({"gated": flow_text(list(gated))} if any(gated) else {})
+    gated = {
+        name: list(own.gated) for name, own in schedule.architectures.items() if any(own.gated)
+    }
+    return found | ({"gated": flow_text(gated)} if gated else {})
 
 
 def _put(groups: list[list[Run]], run: Run) -> None:

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from evorl.config import RunConfig, load_config
-from evorl.config.yaml_text import one_line
-from evorl.errors import ConfigError, RunError
+from evorl.errors import ConfigError, RunError, one_line
 from evorl.evolution.lineage import Lineage, read_lineage
 from evorl.evolution.schedule import Schedule, read_schedule
 from evorl.runs.atomic import reason, replace, strict_json, sync, writing

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.config import RunConfig, parse_config
-from evorl.config.yaml_text import one_line
-from evorl.errors import ConfigError, RunError
+from evorl.errors import ConfigError, RunError, one_line
 from evorl.runs.checkpoint import Checkpoint
 from evorl.runs.directory import RunDirectory
 from evorl.runs.run_checkpoints import CHANGEABLE

@@ -4,7 +4,7 @@ import hashlib
 from typing import Any
 
 from evorl.config import RunConfig
-from evorl.config.yaml_text import parse_yaml
+from evorl.config.loading import parse_yaml
 from evorl.evolution.schedule import Schedule, parse_schedule
 from evorl.runs.checkpoint import Checkpoints
 from evorl.runs.directory import CHECKPOINTS, RunDirectory

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from evorl.config import RunConfig
-from evorl.config.yaml_text import one_line
-from evorl.errors import CheckpointError, EvorlError, RunError
+from evorl.errors import CheckpointError, EvorlError, RunError, one_line
 from evorl.runs.checkpoint import Checkpoint
 from evorl.runs.directory import (
     CHECKPOINTS,

@@ -14,8 +14,7 @@ import torch
 from safetensors import SafetensorError
 
 import evorl
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 from evorl.seeding import generator
 from evorl.shipping.formats import FORMATS, Parcel, check_packages, example_of
 from evorl.shipping.interface import Array, random_observations

@@ -17,8 +17,7 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import ConfigError, RunError
+from evorl.errors import ConfigError, RunError, one_line
 from evorl.shipping.interface import Array, Interface
 from evorl.shipping.source import source_of
 

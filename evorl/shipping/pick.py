@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from evorl.config import RunConfig
-from evorl.config.yaml_text import one_line
 from evorl.envs import EnvSpec
-from evorl.errors import CheckpointError, RunError
+from evorl.errors import CheckpointError, RunError, one_line
 from evorl.genome import Genome
 from evorl.networks.layout import Parameters, Problem, shapes
 from evorl.pipeline.save import POPULATION, Agents, read_agents

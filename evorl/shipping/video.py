@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import ConfigError, RunError
+from evorl.errors import ConfigError, RunError, one_line
 
 SMALLEST = 160  # pixels of the shorter side: smaller pictures are enlarged by a whole factor
 GIF_MOST = 50  # frames a second; viewers slow down what is faster

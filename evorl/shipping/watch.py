@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from evorl.config.yaml_text import one_line
 from evorl.envs.make import Env, make_env
 from evorl.envs.rebuilding import Failure, with_trace
-from evorl.errors import ConfigError, EvorlError, RunError
+from evorl.errors import ConfigError, EvorlError, RunError, one_line
 from evorl.population.population import Population
 from evorl.reporting.console import Console
 from evorl.shipping.pick import Picked

@@ -7,14 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from evorl.algorithms.dqn import DQN
 from evorl.config import NetworkConfig, RunConfig
 from evorl.envs import EnvSpec, ObservationSpec
 from evorl.errors import ConfigError
 from evorl.evolution.explore import make_explore
 from evorl.evolution.mutation import Mutation
 from evorl.evolution.schedule import Schedule
-from evorl.evolution.selection import Selection
 from evorl.evolution.spaces import Space, Spaces
 from evorl.experience import PrioritisedSampler, ReplayBuffer, Sampler, UniformSampler
 from evorl.genome import Architecture, Genome
@@ -57,9 +55,7 @@ def make_problem(observation: ObservationSpec, num_actions: int) -> Problem:
 
 def make_spaces(config: RunConfig) -> Spaces:
     """The hyperparameters that evolve, and where."""
-    unused = "tau" if config.algorithm.target_update == "periodic" else "target_period"
-    given = config.evolution.spaces.evolving
-    return {name: Space.of(space) for name, space in given.items() if name != unused}
+    return {name: Space.of(space) for name, space in config.spaces.items()}
 
 
 def make_evolve(
@@ -70,7 +66,7 @@ def make_evolve(
     return Evolve(
         everybody,
         hall,
-        Selection(config.evolution.selection),
+        config.evolution.selection,
         Mutation(config.evolution.mutation, everybody.problem, explore),
         directory,
         seed=config.seed,
@@ -85,7 +81,7 @@ def make_genome(config: RunConfig, problem: Problem, agent: int) -> Genome:
         shapes(problem, architecture)
     except ValueError as error:
         raise ConfigError(f"network.kernels: {error}; use smaller kernels or strides") from None
-    hyperparameters = config.agent_hyperparameters(agent).model_dump()
+    hyperparameters = config.agent_hyperparameters(agent)
     if config.population.init == "sample" or config.evolution.method == "random_search":
         random = generator(config.seed, "spaces", agent)
         spaces = make_spaces(config)
@@ -100,7 +96,7 @@ def make_genomes(
     genomes = [make_genome(config, problem, agent) for agent in range(config.population.size)]
     if schedule is None:
         return genomes
-    architecture, values = schedule.architecture, schedule.at(0)
+    (architecture,), values = schedule.architectures.values(), schedule.at(0)
     return [
         dataclasses.replace(genome, architecture=architecture, hyperparameters=values)
         for genome in genomes
@@ -141,7 +137,7 @@ def make_population(
     return Population(
         genomes[ours],
         problem,
-        DQN(double=config.algorithm.double, loss_kind=config.algorithm.loss),
+        config.algorithm,
         seed=config.seed,
         periodic_target=config.algorithm.target_update == "periodic",
         compiled=compiled,
@@ -181,11 +177,11 @@ def make_replay(
 def expected_updates(config: RunConfig) -> int:
     """Updates of the busiest agent over the whole run."""
     agents = range(config.population.size)
-    often = min(config.agent_hyperparameters(agent).learn_step for agent in agents)
+    often = min(int(config.agent_hyperparameters(agent)["learn_step"]) for agent in agents)
     if space := (config.drawn | config.mutated).get("learn_step"):
         often = int(min(often, Space.of(space).low))
     steps = config.budget.env_steps // config.population.size
-    return steps // often * config.algorithm.updates
+    return int(steps // often * config.algorithm.updates)
 
 
 def _architecture(network: NetworkConfig, problem: Problem) -> Architecture:
