@@ -7,7 +7,7 @@ from evorl.config import dump_config, parse_config
 from evorl.evolution.lineage import birth, fitness_line
 from evorl.genome import Architecture, Genome
 from evorl.networks.initial import fresh_parameters
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.runs.directory import RunDirectory
 from evorl.runs.saved_agent import SavedAgent
 
@@ -16,7 +16,8 @@ STEPS = 1000  # own steps a generation
 
 
 def initial(id=0, architecture=None, **hyperparameters):
-    return Genome(id, architecture or Architecture((64, 64)), HYPERPARAMETERS | hyperparameters)
+    architectures = {"q": architecture or Architecture((64, 64))}
+    return Genome(id, architectures, HYPERPARAMETERS | hyperparameters)
 
 
 def child(parent, id, born, mutation="hyperparameters", architecture=None, **hyperparameters):
@@ -26,7 +27,7 @@ def child(parent, id, born, mutation="hyperparameters", architecture=None, **hyp
         parent=parent.id,
         born=born,
         mutation=mutation,
-        architecture=architecture or parent.architecture,
+        architectures={"q": architecture} if architecture else parent.architectures,
         hyperparameters=dict(parent.hyperparameters) | hyperparameters,
     )
 
@@ -71,7 +72,7 @@ def family_lines():
 def saved(genome=FAMILY[4], **facts):
     known = {"env": "CartPole-v1", "place": 1, "fitness": 404.0, "confirmed": 398.5}
     known |= {"generation": 4, "env_steps": 20 * STEPS, "own_steps": 5 * STEPS}
-    problem = Problem(4, 2)
+    problem = NetworkSpec(4, 2)
     return SavedAgent(genome, problem, fresh_parameters(problem, genome, 0), known | facts)
 
 

@@ -59,7 +59,7 @@ def _of_best(directory: RunDirectory, lineage: Lineage, best: SavedAgent) -> Des
             one_line(f"{directory.path / BEST}: its facts are not of this version: {where}")
         ) from None
     born = lineage.births.get(best.genome.id)
-    if born is None or born.genome.architecture != best.genome.architecture:
+    if born is None or born.genome.architectures != best.genome.architectures:
         raise RunError(
             one_line(f"{directory.path}: best agent and lineage are not of the same run")
         )

@@ -9,7 +9,7 @@ import click
 from evorl.cli.completing import RUN
 from evorl.cli.text import decimals, keep_together, show_estimate, table
 from evorl.errors import one_line
-from evorl.evolution.change import describe_architecture, describe_number
+from evorl.evolution.change import describe_architectures, describe_number
 from evorl.evolution.lineage import Ancestor, Fitness
 from evorl.genome import HYPERPARAMETERS
 
@@ -82,7 +82,7 @@ def _changes(ancestry: Sequence[Ancestor]) -> list[str]:
     first, values = ancestry[0].genome, [one.genome.hyperparameters for one in ancestry]
     moved = [name for name in HYPERPARAMETERS if len({each[name] for each in values}) > 1]
     start = [f"{name} {describe_number(first.hyperparameters[name])}" for name in moved]
-    begin = ", ".join([describe_architecture(first.architecture), *start])
+    begin = ", ".join([describe_architectures(first), *start])
     return [begin, *(one.change for one in ancestry[1:])]
 
 

@@ -93,7 +93,7 @@ class Spread:
     ) -> None:
         population, rank = self.population, self.world.rank
         own = self.world.places(len(genomes))
-        kinds = kinds_of(population.problem, genomes, population.compiled is not None)
+        kinds = kinds_of(population.specs, genomes, population.compiled is not None)
         ours = slice(own.start, own.stop)
         population.rebuild(genomes[ours], states, kinds[ours])
         population.alive = np.array(message["alive"][ours], dtype=bool)

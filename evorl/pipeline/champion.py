@@ -117,7 +117,7 @@ class HallOfFame:
     def _confirm(self, context: Context, agent: int) -> Floats | None:
         """Its returns on the further seeds; None if it was clearly behind before the last."""
         everybody = self.everybody
-        alone = Population([everybody.genomes[agent]], everybody.problem, everybody.algorithm)
+        alone = Population([everybody.genomes[agent]], everybody.networks, everybody.algorithm)
         alone.rebuild(alone.genomes, [newborn(everybody.state(agent).online)])
         returns = np.zeros(0)
         for wave in _waves(len(self.seeds)):
@@ -149,7 +149,7 @@ class HallOfFame:
         }
         state = self.everybody.state(agent)
         genome = self.everybody.genomes[agent]
-        return SavedAgent(genome, self.everybody.problem, state.online, facts)
+        return SavedAgent(genome, self.everybody.specs, state.online, facts)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `restore` needs, as JSON and tensors."""
@@ -172,7 +172,7 @@ class HallOfFame:
         own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
         self.champion = Champion.from_json(found, unpack(own, {0: found["steps"]})[0])
         genome, weights = self.champion.genome, self.champion.state.online
-        self.best = SavedAgent(genome, self.everybody.problem, weights, values["facts"])
+        self.best = SavedAgent(genome, self.everybody.specs, weights, values["facts"])
         self.score = -np.inf if values["score"] is None else values["score"]
         self.returns = tensors["confirmation"].numpy().copy()
         self.directory.save_best(self.best)

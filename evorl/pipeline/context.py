@@ -14,7 +14,7 @@ from torch import Tensor
 from evorl.pipeline.timer import Timer
 
 # What belongs to an agent, and what all ranks together have counted.
-ARRAYS = ("agent_steps", "agent_updates", "loss", "epsilon", "returns", "fitness")
+ARRAYS = ("agent_steps", "agent_updates", "loss", "exploration", "returns", "fitness")
 PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
 COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
 
@@ -48,7 +48,7 @@ class Context:
         self.new_steps = self.agent_steps.copy()  # of the current iteration
         self.agent_updates = self.agent_steps.copy()  # likewise with those of its ancestors
         self.loss: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # latest of each agent
-        self.epsilon = np.ones(self.agents)
+        self.exploration = np.ones(self.agents)
         self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
         self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # their means
 

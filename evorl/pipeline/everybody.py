@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm
+from evorl.algorithms.base import Algorithm, Trained
 from evorl.genome import Genome
-from evorl.networks.layout import Parameters, Problem
+from evorl.networks.layout import Parameters
 from evorl.population.group import AgentState
 from evorl.runs.checkpoint import digest
 
@@ -22,8 +22,11 @@ PARTS = AgentState._fields[:4]  # those that are weights
 class Everybody:
     """The agents of a run: genome, weights and optimizer of each, and who is alive."""
 
-    def __init__(self, genomes: Sequence[Genome], problem: Problem, algorithm: Algorithm) -> None:
-        self.problem, self.algorithm = problem, algorithm
+    def __init__(
+        self, genomes: Sequence[Genome], networks: Mapping[str, Trained], algorithm: Algorithm
+    ) -> None:
+        self.networks, self.algorithm = dict(networks), algorithm
+        self.specs = {name: own.spec for name, own in networks.items()}
         self.genomes = list(genomes)
         self.states: list[AgentState] = []  # empty while they train
         self.alive: npt.NDArray[np.bool_] = np.ones(len(self.genomes), dtype=bool)

@@ -53,12 +53,15 @@ class Track:
             "fitness": _floats(context.fitness),
             "alive": [bool(alive) for alive in self.everybody.alive],
             "loss": _floats(context.loss),
-            "exploration": _floats(context.epsilon),
+            "exploration": _floats(context.exploration),
             "hyperparameters": {
                 name: [genome.hyperparameters[name] for genome in genomes]
                 for name in genomes[0].hyperparameters
             },
-            "hidden": [list(genome.architecture.hidden) for genome in genomes],
+            "hidden": {
+                name: [list(genome.architectures[name].hidden) for genome in genomes]
+                for name in genomes[0].architectures
+            },
             "shares": {name: round(share, 4) for name, share in context.timer.shares().items()},
         }
 

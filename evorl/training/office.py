@@ -106,8 +106,8 @@ class Begin:
         """The agents of the configuration, newly born."""
         if self.office is None:
             return
-        problem, genomes = self.everybody.problem, self.everybody.genomes
-        born = [newborn(fresh_parameters(problem, genome, self.config.seed)) for genome in genomes]
+        specs, genomes = self.everybody.specs, self.everybody.genomes
+        born = [newborn(fresh_parameters(specs, genome, self.config.seed)) for genome in genomes]
         self.everybody.meet(genomes, born, [True] * len(genomes))
         self.office.begin(context)
         self.office.tracking.begin()

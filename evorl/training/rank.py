@@ -7,6 +7,7 @@ from evorl.config import RunConfig
 from evorl.distributed.replicas import Copies
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec, Episodes, VectorEnv, make_episodes, make_vector_env, slots_for
+from evorl.envs.spaces import ActionSpec
 from evorl.evolution.schedule import Schedule
 from evorl.experience import PrioritisedSampler, Replays, Sampler
 from evorl.pipeline.broadcast import Inherit, Spread
@@ -19,7 +20,7 @@ from evorl.pipeline.generation import NextGeneration
 from evorl.pipeline.learn import AnnealBeta, Learn
 from evorl.population.population import Population
 from evorl.population.threads import set_threads
-from evorl.training.build import make_genomes, make_population, make_problem, make_replay
+from evorl.training.build import make_genomes, make_networks, make_population, make_replay
 
 
 @dataclass(frozen=True)
@@ -56,16 +57,16 @@ def make_rank(
     share = -(-config.evaluation.episodes // world.data)  # episodes that are this rank's to play
     episodes = make_episodes(spec, slots_for(spec, len(own), share))
     stack.callback(episodes.close)
-    problem = make_problem(env.observation, env.num_actions)
-    genomes = make_genomes(config, problem, schedule)
+    networks = make_networks(config, env.observation, ActionSpec("discrete", env.num_actions))
+    genomes = make_genomes(config, networks, schedule)
     average = world.average_ if world.data > 1 else None
-    population = make_population(config, problem, genomes, own, world.device, average, world.half)
+    population = make_population(config, networks, genomes, own, world.device, average, world.half)
     buffer, sampler = make_replay(config, env.observation, own, world.device)
     copies, algorithm = Copies(world), config.algorithm
     if isinstance(sampler, PrioritisedSampler):
         sampler.highest = copies.highest
     set_threads(population)
-    everybody = Everybody(genomes, problem, population.algorithm)
+    everybody = Everybody(genomes, networks, population.algorithm)
     collect = Collect(
         population,
         env,

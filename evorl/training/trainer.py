@@ -188,7 +188,7 @@ def _introduce(
     resumes: bool,
 ) -> None:
     population, limit = rank.population, rank.env.max_episode_steps
-    kinds = kinds_of(population.problem, rank.everybody.genomes, population.compiled is not None)
+    kinds = kinds_of(population.specs, rank.everybody.genomes, population.compiled is not None)
     groups = len(set(kinds))
     how = "compiled" if population.compiled else "eager"
     console.say(
@@ -211,7 +211,9 @@ def _introduce(
             "checkpoint.replay=false: a run that is stopped goes on with empty replays, fills them"
             " first, and ends with other bytes"
         )
-    for line in unused_options(config, images=population.problem.image is not None):
+    for line in unused_options(
+        config, images=any(getattr(spec, "image", None) for spec in population.specs.values())
+    ):
         console.warn(line)
     if limit is not None and config.evaluation.every < 2 * limit:
         console.warn(
