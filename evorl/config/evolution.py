@@ -1,7 +1,7 @@
 """The evolution section: what evolves and where, who survives, and how children differ."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 from pydantic.fields import FieldInfo
@@ -162,13 +162,9 @@ class MutationConfig(Section):
     parameters: Weight = option(0.2, "Weight of noise on the weights.")
     activation: Weight = option(0.0, "Weight of another activation.")
     hyperparameters: Weight = option(0.6, "Weight of other hyperparameters.")
-    new_layer: Fraction = option(
-        0.2, "Probability that an architecture gains or loses a layer, not units."
-    )
+    new_layer: Fraction = option(0.2, "Probability that a layer is added or removed, not units.")
     units: list[Units] = option([16, 32], "Units added or removed: one of these.", min_length=1)
-    channels: list[Channels] = option(
-        [4, 8], "Channels added or removed: one of these (images).", min_length=1
-    )
+    channels: list[Channels] = option([4, 8], "Channels added or removed (images).", min_length=1)
     min_layers: int = option(1, "Fewest hidden layers.", ge=1, le=8)
     max_layers: int = option(3, "Most hidden layers.", ge=1, le=8)
     min_units: Units = option(16, "Fewest units of a layer.")
@@ -176,17 +172,11 @@ class MutationConfig(Section):
     min_channels: Channels = option(4, "Fewest channels (images).")
     max_channels: Channels = option(64, "Most channels (images).")
     activations: list[Activation] = option(
-        ["relu", "elu", "gelu", "tanh", "silu"],
-        "Activations that a mutation may choose.",
-        min_length=1,
+        list(get_args(Activation)), "Activations that a mutation may choose.", min_length=1
     )
     noise_fraction: Fraction = option(0.1, "Share of the weights that parameter noise changes.")
-    noise: float = option(
-        0.1, "Standard deviation of the noise, relative to a weight.", gt=0, le=10
-    )
-    reset_dormant: bool = option(
-        True, "Whether parameter noise first resets units that learn nothing."
-    )
+    noise: float = option(0.1, "Its standard deviation, relative to a weight.", gt=0, le=10)
+    reset_dormant: bool = option(True, "Whether it first resets units that learn nothing.")
 
     @property
     def user(self) -> dict[str, float]:
@@ -213,8 +203,7 @@ class ExploreConfig(Section):
     """How a hyperparameter mutation chooses new values within the spaces."""
 
     strategy: Literal["perturb", "resample", "pb2"] = option(
-        "resample",
-        "Grow or shrink; now and then draw a new value; or learn what raised fitness (PB2).",
+        "resample", "Grow or shrink; also draw new values; or learn what raised fitness (PB2)."
     )
     grow: float = option(1.25, "Factor of a value that grows.", gt=1, le=100)
     shrink: float = option(0.8, "Factor of a value that shrinks.", gt=0, lt=1)
@@ -225,8 +214,7 @@ class EvolutionConfig(Section):
     """How the population changes from one generation to the next."""
 
     method: Literal["none", "random_search", "evolution"] = option(
-        "evolution",
-        "Leave agents as they are, draw them once from the spaces, or evolve them.",
+        "evolution", "Leave agents as they are, draw them once from the spaces, or evolve them."
     )
     spaces: SpacesConfig = section(SpacesConfig)  # with the algorithm's own options
     selection: Any = None  # the class that the registry has for its kind

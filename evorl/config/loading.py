@@ -91,7 +91,7 @@ def apply_override(data: dict[str, Any], text: str, model: type[BaseModel]) -> N
     for depth in range(1, len(path)):
         key = _key(node, kind, path[:depth], text)
         child = child_kind(kind, path[depth - 1])
-        if _absent(node, key):
+        if key not in (range(len(node)) if isinstance(node, list) else node):
             start = _start(kind, path[depth - 1], child)
             if start is None:
                 _not_a_section(text, path[:depth], path[depth])
@@ -146,12 +146,8 @@ def _key(node: Any, kind: Any, path: Path, text: str) -> str | int:
     return int(part)
 
 
-def _absent(node: Any, key: Any) -> bool:
-    return key == len(node) if isinstance(node, list) else key not in node
-
-
 def _set(node: Any, key: Any, value: Any) -> None:
-    if isinstance(node, list) and _absent(node, key):
+    if isinstance(node, list) and key == len(node):
         node.append(value)
     else:
         node[key] = value
@@ -184,8 +180,6 @@ def read_yaml(path: str | FilePath) -> Any:
         text = FilePath(path).read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         problem = "no such file"
-    except IsADirectoryError:
-        problem = "is a folder; give a YAML file in it"
     except UnicodeDecodeError as error:
         problem = f"is not UTF-8 text (byte {error.start + 1}); save it as UTF-8"
     except OSError as error:

@@ -1,6 +1,6 @@
 """The sections of a configuration but for algorithm and evolution: options, ranges and units."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -32,6 +32,8 @@ from evorl.config.section import (
 
 UNFIT = "/\\#?%:"  # what W&B refuses in the name of a project
 Kwargs = dict[str, Any]
+T = TypeVar("T")
+Layers = Annotated[list[T], Field(min_length=1, max_length=8)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 
 
@@ -85,31 +87,20 @@ class EnvConfig(Section):
     kwargs: Kwargs = option({}, "Arguments of gymnasium.make.")
     wrappers: list[WrapperConfig] = option([], "Wrappers of every environment, innermost first.")
     max_failures: int = option(
-        10,
-        "Exceptions of environments that a run survives; 0: the first one stops it.",
-        ge=0,
-        le=MOST,
+        10, "Exceptions of environments that a run survives; 0: the first stops it.", ge=0, le=MOST
     )
 
 
 class NetworkConfig(Section):
     """The network that every agent starts from; images pass through convolutions first."""
 
-    hidden: list[Units] = option(
-        [64, 64], "Units of each hidden layer.", min_length=1, max_length=8
-    )
+    hidden: Layers[Units] = option([64, 64], "Units of each hidden layer.")
     activation: Activation = option("relu", "Activation after every hidden layer.")
     layer_norm: bool = option(False, "Whether hidden layers are layer-normalised.")
     dueling: bool = option(False, "Whether value and advantage have separate heads.")
-    channels: list[Channels] = option(
-        [16, 32], "Channels of each convolution (images only).", min_length=1, max_length=8
-    )
-    kernels: list[Pixels] = option(
-        [3, 3], "Kernel size of each convolution, in pixels; as many as channels."
-    )
-    strides: list[Pixels] = option(
-        [1, 1], "Stride of each convolution, in pixels; as many as channels."
-    )
+    channels: Layers[Channels] = option([16, 32], "Channels of each convolution (images only).")
+    kernels: list[Pixels] = option([3, 3], "Kernel sizes in pixels; as many as channels.")
+    strides: list[Pixels] = option([1, 1], "Strides in pixels; as many as channels.")
     channels_last: AutoBool = option("auto", "Whether an image's channels are its last dimension.")
 
     @model_validator(mode="after")
@@ -143,20 +134,15 @@ class ReplayConfig(Section):
 class AgentConfig(Sparse):
     """One agent's own values; what it leaves out is as in algorithm and network."""
 
-    def own(self) -> dict[str, Any]:
-        """The values that this agent has for itself."""
-        return self.model_dump()
-
 
 def agent_model(hyperparameters: dict[str, FieldInfo]) -> type[AgentConfig]:
     """AgentConfig with an algorithm's hyperparameters and the network's keys as options."""
     network = {name: NetworkConfig.model_fields[name] for name in AGENT_NETWORK}
     fields: dict[str, Any] = {
         name: (field.rebuild_annotation() | None, option(None, field.description or ""))
-        for name, field in (network | hyperparameters).items()
+        for name, field in (hyperparameters | network).items()
     }
-    ordered = {name: fields[name] for name in (*hyperparameters, *network)}
-    return create_model("AgentConfig", __base__=AgentConfig, __doc__=AgentConfig.__doc__, **ordered)
+    return create_model("AgentConfig", __base__=AgentConfig, __doc__=AgentConfig.__doc__, **fields)
 
 
 class PopulationConfig(Section):
@@ -166,9 +152,7 @@ class PopulationConfig(Section):
     init: Literal["config", "sample"] = option(
         "config", "Agents start from the values of algorithm, or drawn from evolution.spaces."
     )
-    agents: list[AgentConfig] = option(
-        [], "Element i holds the own values of agent i; at most size elements."
-    )
+    agents: list[AgentConfig] = option([], "Element i has the own values of agent i.")
 
     @model_validator(mode="after")
     def _no_more_than_size(self) -> "PopulationConfig":
@@ -186,9 +170,7 @@ class EvaluationConfig(Section):
     fitness: Annotated[str, part_name("fitness")] = option(
         "mean", "What counts of an agent's returns: mean, median, iqm, or module:function."
     )
-    confirm_episodes: Count = option(
-        20, "Further episodes that decide whether an agent is the best so far."
-    )
+    confirm_episodes: Count = option(20, "Further episodes that decide who is the best so far.")
     final_episodes: int = option(100, "Held-out episodes of the final score.", ge=2, le=MOST)
     max_steps: Count = option(10_000, "Steps after which an episode for fitness is cut.")
     final_max_steps: Count = option(10_000, "Steps after which a held-out episode is cut.")
@@ -214,9 +196,7 @@ class MeshConfig(Section):
     population: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = option(
         "auto", "Ranks among which agents are divided; auto: all that are left."
     )
-    data: int = option(
-        1, "Ranks that train the same agents, each on its own experience.", ge=1, le=4096
-    )
+    data: int = option(1, "Ranks that train the same agents, on own experience.", ge=1, le=4096)
     timeout: float = option(
         600.0,
         "Seconds before a rank that does not come is lost. Must be longer than what the main rank"
@@ -232,12 +212,8 @@ class CheckpointConfig(Section):
 
     every: Count = option(1, "Generations between checkpoints.")
     keep: int = option(2, "Newest checkpoints that stay, beside the best one.", ge=1, le=1000)
-    replay: bool = option(
-        True, "Whether replays are kept; without, a resumed run first collects again."
-    )
-    shared_filesystem: AutoBool = option(
-        "auto", "Whether all ranks see the run's folder; auto tries it."
-    )
+    replay: bool = option(True, "Whether replays are kept; else a resumed run collects again.")
+    shared_filesystem: AutoBool = option("auto", "Whether all ranks see the run's folder.")
 
 
 class TrackingConfig(Section):
@@ -251,10 +227,7 @@ class TrackingConfig(Section):
     entity: Name | None = option(None, "User or team on W&B; left out: whoever is logged in.")
     group: Name | None = option(None, "Group of runs on W&B, such as the seeds of one experiment.")
     timeout: float = option(
-        30.0,
-        "Seconds that W&B may take to begin, and at the end to upload what is left.",
-        gt=0,
-        le=3600,
+        30.0, "Seconds that W&B may take to begin, and at the end to upload.", gt=0, le=3600
     )
 
 
