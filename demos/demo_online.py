@@ -13,7 +13,6 @@ from tqdm import trange
 
 from evorl.algorithms.dqn import DQN, epsilon
 from evorl.algorithms.noise import Exploration
-from evorl.config import Hyperparameters
 from evorl.envs import EnvSpec, make_episodes, make_vector_env
 from evorl.experience import NStep, ReplayBuffer, UniformSampler
 from evorl.experience.loader import ReplayLoader
@@ -34,7 +33,7 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
     agents = len(HIDDEN)
     spec = EnvSpec("CartPole-v1", backend="sync")
     env = make_vector_env(spec, agents, ENVS)
-    common = Hyperparameters(batch_size=64, epsilon_end=0.05, epsilon_steps=10_000).model_dump()
+    common = DQN(batch_size=64, epsilon_end=0.05, epsilon_steps=10_000).hyperparameters
     genomes = [
         Genome(i, Architecture(HIDDEN[i]), common | {"lr": lr})
         for i, lr in enumerate(LEARNING_RATES)

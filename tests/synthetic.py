@@ -3,7 +3,7 @@
 import dataclasses
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import Hyperparameters, dump_config, parse_config
+from evorl.config import dump_config, parse_config
 from evorl.evolution.lineage import birth, fitness_line
 from evorl.genome import Architecture, Genome
 from evorl.networks.initial import fresh_parameters
@@ -11,7 +11,7 @@ from evorl.networks.spec import NetworkSpec
 from evorl.runs.directory import RunDirectory
 from evorl.runs.saved_agent import Interface, SavedAgent
 
-HYPERPARAMETERS = Hyperparameters().model_dump()
+HYPERPARAMETERS = DQN().hyperparameters
 STEPS = 1000  # own steps a generation
 
 

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 from evorl.evolution.change import describe_change
 from evorl.genome import Genome
 

@@ -40,7 +40,7 @@ class Evolve:
         self.selection, self.mutation, self.seed = selection, mutation, seed
         self.next_id = 1 + max(genome.id for genome in everybody.genomes)
         # [P, E] of the latest evaluations; a child's are its parent's until it has its own
-        self._returns: deque[npt.NDArray[np.float64]] = deque(maxlen=selection.config.eval_loop)
+        self._returns: deque[npt.NDArray[np.float64]] = deque(maxlen=selection.eval_loop)
         # fitness at the last evaluation; a child's is its parent's
         self._before = np.full(everybody.size, np.nan)
         self.births: list[dict[str, Any]] = []  # of the latest turn, as lines of the lineage
@@ -120,7 +120,7 @@ class Evolve:
     def _goes_back(self, context: Context, place: int, selected: Genome, best: Champion) -> bool:
         """Whether a child descends from the best as it was, and not from the one selected."""
         random = generator(self.seed, "champion", context.generation, place)
-        if random.random() >= self.selection.config.champion:
+        if random.random() >= self.selection.champion:
             return False
         if (best.genome.id, best.generation) == (selected.id, context.generation):
             return False

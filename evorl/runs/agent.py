@@ -16,11 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from evorl.algorithms.named import make_algorithm
 from evorl.networks.layout import network_part
 from evorl.networks.module import PlainNetwork, to_module
 from evorl.networks.spec import VALUE, NetworkSpec
-from evorl.runs.saved_agent import SavedAgent, read_agent
+from evorl.runs.saved_agent import SavedAgent, make_algorithm, read_agent
 
 
 class Agent(nn.Module):

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import CheckpointError
+from evorl.errors import CheckpointError, one_line
 from evorl.runs.files import field, parse_json, reason, sync
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -11,9 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from evorl.config.yaml_text import one_line
+from evorl.algorithms.base import Algorithm
+from evorl.config.registry import resolve
 from evorl.envs.spaces import SpaceAdapter
-from evorl.errors import RunError
+from evorl.errors import ConfigError, RunError, one_line
 from evorl.genome import Genome
 from evorl.networks.layout import Parameters, freeze, row_shapes
 from evorl.networks.spec import NetworkSpec, Spec
@@ -152,3 +154,16 @@ def _check_interface(interface: Interface, spec: NetworkSpec) -> None:
         fits = math.prod(shape) == math.prod(spec.image or (spec.inputs,))
     if not fits or min(shape, default=1) < 1 or not 0 < spec.scale < math.inf:
         raise ValueError(f"the networks don't fit observations of shape {shape!s:.40}")
+
+
+def make_algorithm(values: Mapping[str, Any]) -> Algorithm:
+    """The algorithm that an agent was trained with; ConfigError if it cannot be had."""
+    try:
+        found: Algorithm = resolve("algorithm", values["name"]).model_validate(dict(values))
+    except ConfigError as error:
+        raise ConfigError(f"algorithm.name: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in ("algorithm", *first["loc"]))
+        raise ConfigError(f"{where}: {first['msg']}") from None
+    return found

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 import evorl
-from evorl.config.yaml_text import one_line
-from evorl.errors import ConfigError, EvorlError, RunError
+from evorl.errors import ConfigError, EvorlError, RunError, one_line
 from evorl.runs.agent import Agent, load_agent
 from evorl.runs.saved_agent import FACTS, SavedAgent, save_agent, write_facts
 from evorl.seeding import generator

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from evorl.config import RunConfig
-from evorl.config.yaml_text import one_line
 from evorl.envs import EnvSpec
 from evorl.envs.pool import Pool
 from evorl.envs.spaces import ActionSpec, SpaceAdapter
 from evorl.envs.vector import inspect
-from evorl.errors import CheckpointError, RunError
+from evorl.errors import CheckpointError, RunError, one_line
 from evorl.networks.spec import Spec
 from evorl.pipeline.save import POPULATION, Agents, read_agents
 from evorl.runs.checkpoint import Checkpoint

@@ -16,10 +16,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.config.yaml_text import one_line
 from evorl.envs.make import Env, make_env
 from evorl.envs.rebuilding import Failure, with_trace
-from evorl.errors import ConfigError, EvorlError, RunError
+from evorl.errors import ConfigError, EvorlError, RunError, one_line
 from evorl.reporting.console import Console
 from evorl.runs.agent import Agent
 from evorl.shipping.select import Selected

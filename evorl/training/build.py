@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms.base import Algorithm, Trained
-from evorl.algorithms.dqn import DQN
-from evorl.config import NetworkConfig, RunConfig
+from evorl.config import NetworkConfig, RunConfig, resolve
 from evorl.envs import EnvSpec, ObservationSpec
 from evorl.envs.spaces import ActionSpec
 from evorl.errors import ConfigError
 from evorl.evolution.explore import make_explore
 from evorl.evolution.mutation import Mutation
 from evorl.evolution.schedule import Schedule
-from evorl.evolution.selection import Selection
 from evorl.evolution.spaces import Space, Spaces
 from evorl.experience import PrioritisedSampler, ReplayBuffer, Sampler, UniformSampler
 from evorl.genome import Architecture, Genome
@@ -59,11 +57,8 @@ def observation_spec(observation: ObservationSpec) -> NetworkSpec:
 
 def make_algorithm(config: RunConfig) -> Algorithm:
     """The algorithm that the configuration names."""
-    return DQN(
-        double=config.algorithm.double,
-        loss_kind=config.algorithm.loss,
-        target_update=config.algorithm.target_update,
-    )
+    algorithm: Algorithm = config.algorithm
+    return algorithm
 
 
 def make_networks(
@@ -75,9 +70,7 @@ def make_networks(
 
 def make_spaces(config: RunConfig) -> Spaces:
     """The hyperparameters that evolve, and where."""
-    unused = "tau" if config.algorithm.target_update == "periodic" else "target_period"
-    given = config.evolution.spaces.evolving
-    return {name: Space.of(space) for name, space in given.items() if name != unused}
+    return {name: Space.of(space) for name, space in config.spaces.items()}
 
 
 def make_evolve(
@@ -85,11 +78,12 @@ def make_evolve(
 ) -> Evolve:
     """The stage that selects and mutates."""
     explore = make_explore(config.evolution.explore, make_spaces(config))
+    own = {name: resolve("mutation", name) for name in config.evolution.mutation.user}
     return Evolve(
         everybody,
         hall,
-        Selection(config.evolution.selection),
-        Mutation(config.evolution.mutation, everybody.specs, explore),
+        config.evolution.selection,
+        Mutation(config.evolution.mutation, everybody.specs, explore, own),
         directory,
         seed=config.seed,
     )
@@ -107,7 +101,7 @@ def make_genome(config: RunConfig, networks: Mapping[str, Trained], agent: int) 
         row_shapes(specs, architectures)
     except ValueError as error:
         raise ConfigError(f"network.kernels: {error}; use smaller kernels or strides") from None
-    hyperparameters = config.agent_hyperparameters(agent).model_dump()
+    hyperparameters = config.agent_hyperparameters(agent)
     if config.population.init == "sample" or config.evolution.method == "random_search":
         random = generator(config.seed, "spaces", agent)
         spaces = make_spaces(config)
@@ -122,8 +116,7 @@ def make_genomes(
     genomes = [make_genome(config, networks, agent) for agent in range(config.population.size)]
     if schedule is None:
         return genomes
-    architectures = dict.fromkeys(genomes[0].architectures, schedule.architecture)
-    values = schedule.at(0)
+    architectures, values = schedule.architectures, schedule.at(0)
     return [
         dataclasses.replace(genome, architectures=architectures, hyperparameters=values)
         for genome in genomes
@@ -204,11 +197,11 @@ def make_replay(
 def expected_updates(config: RunConfig) -> int:
     """Updates of the busiest agent over the whole run."""
     agents = range(config.population.size)
-    often = min(config.agent_hyperparameters(agent).learn_step for agent in agents)
+    often = min(int(config.agent_hyperparameters(agent)["learn_step"]) for agent in agents)
     if space := (config.drawn | config.mutated).get("learn_step"):
         often = int(min(often, Space.of(space).low))
     steps = config.budget.env_steps // config.population.size
-    return steps // often * config.algorithm.updates
+    return int(steps // often * config.algorithm.updates)
 
 
 def _architecture(network: NetworkConfig, spec: NetworkSpec) -> Architecture:

@@ -12,7 +12,6 @@ import torch
 
 import evorl
 from evorl.algorithms.base import Trained
-from evorl.algorithms.named import make_algorithm
 from evorl.config import RunConfig
 from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
 from evorl.pipeline.context import Context
@@ -21,7 +20,7 @@ from evorl.pipeline.failures import count_failures
 from evorl.population.group import newborn
 from evorl.population.population import Population
 from evorl.reporting.console import Console
-from evorl.runs.saved_agent import SavedAgent
+from evorl.runs.saved_agent import SavedAgent, make_algorithm
 from evorl.runs.statistics import Estimate, Floats, interquartile_mean, interval
 from evorl.seeding import generator, held_out
 from evorl.training.office import Office

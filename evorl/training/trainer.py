@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from evorl.config import RunConfig, dump_config, unused_options
-from evorl.config.reading import parse_text
+from evorl.config.loading import parse_text
 from evorl.distributed.disk import is_shared
 from evorl.distributed.launch import may_restart
 from evorl.distributed.world import World

@@ -8,7 +8,6 @@ from gymnasium import spaces
 
 from evorl.algorithms.dqn import DQN
 from evorl.algorithms.noise import BLOCK
-from evorl.config import Hyperparameters
 from evorl.envs import EnvSpec, make_vector_env
 from evorl.experience import ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
@@ -58,8 +57,7 @@ def make_parts(agents, n_step=1, shared=False, **changed):
     env = make_vector_env(EnvSpec(ID, backend="sync"), agents, ENVS)
     values = {"epsilon_start": 0.9, "epsilon_end": 0.2, "epsilon_steps": 60} | changed
     genomes = [
-        Genome(i, Architecture(HIDDEN[i % 3]), Hyperparameters(**values).model_dump())
-        for i in range(agents)
+        Genome(i, Architecture(HIDDEN[i % 3]), DQN(**values).hyperparameters) for i in range(agents)
     ]
     problem = make_problem(env.observation, env.num_actions)
     population = population_of(genomes, problem, DQN(), seed=SEED)
@@ -187,7 +185,7 @@ def test_exploration_follows_the_agents_own_steps():
 def test_native_rows_that_are_no_steps_are_neither_stored_nor_counted():
     env = make_vector_env(EnvSpec("CartPole-v1", backend="native"), 2, 4)
     problem = make_problem(env.observation, env.num_actions)
-    hyperparameters = Hyperparameters().model_dump()
+    hyperparameters = DQN().hyperparameters
     genomes = [Genome(i, Architecture((8,)), hyperparameters) for i in range(2)]
     population = population_of(genomes, problem, DQN())
     buffer = ReplayBuffer(1000, (4,), torch.float32, 1, num_replays=2)

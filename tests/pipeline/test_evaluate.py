@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import EvaluationConfig, Hyperparameters
+from evorl.config import EvaluationConfig
 from evorl.envs import EnvSpec, make_episodes
 from evorl.genome import Architecture, Genome
 from evorl.networks.module import to_module
@@ -52,7 +52,7 @@ def counted():
 
 
 def make_population(episodes, shapes=SHAPES):
-    hyperparameters = Hyperparameters().model_dump()
+    hyperparameters = DQN().hyperparameters
     genomes = [Genome(i, shape, hyperparameters) for i, shape in enumerate(shapes)]
     problem = make_problem(episodes.observation, episodes.num_actions)
     return population_of(genomes, problem, DQN(), seed=4)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import ExploreConfig, Hyperparameters, MutationConfig, SelectionConfig
+from evorl.config import ExploreConfig, MutationConfig
 from evorl.evolution.explore import make_explore
 from evorl.evolution.mutation import Mutation
-from evorl.evolution.selection import Selection
+from evorl.evolution.selection import Truncation
 from evorl.evolution.spaces import Space
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
@@ -32,7 +32,7 @@ SPACES = {"lr": Space("log", 1e-5, 1e-1), "batch_size": Space("power_of_two", 8,
 def make_evolve(tmp_path, mutation=None, **selection):
     shapes = [Architecture((8 + 8 * i,)) for i in range(AGENTS)]
     genomes = [
-        Genome(i, shape, Hyperparameters(lr=1e-3 * (i + 1), batch_size=16).model_dump())
+        Genome(i, shape, DQN(lr=1e-3 * (i + 1), batch_size=16).hyperparameters)
         for i, shape in enumerate(shapes)
     ]
     population = Population(genomes, Problem(4, 2), DQN(), seed=3)
@@ -42,7 +42,7 @@ def make_evolve(tmp_path, mutation=None, **selection):
     return Evolve(
         everybody,
         SimpleNamespace(champion=None, score=-np.inf),  # a hall of fame that has seen nobody
-        Selection(SelectionConfig(**selection)),
+        Truncation(**selection),
         Mutation(mutation or MutationConfig(), population.problem, explore),
         directory,
         seed=9,
@@ -200,7 +200,7 @@ def test_what_a_generation_did_is_observed(tmp_path):
 
 
 def test_a_genome_survives_json():
-    genome = Genome(3, Architecture((8, 8), gated=(False, True)), Hyperparameters().model_dump())
+    genome = Genome(3, Architecture((8, 8), gated=(False, True)), DQN().hyperparameters)
     child = dataclasses.replace(genome, id=9, parent=3, born=4, mutation="add layer")
     for one in (genome, child):
         assert Genome.from_json(json.loads(json.dumps(one.to_json()))) == one

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import EvaluationConfig, Hyperparameters
+from evorl.config import EvaluationConfig
 from evorl.envs import EnvSpec, make_episodes
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
@@ -30,7 +30,7 @@ def episodes():
 
 
 def make_hall(folder, episodes, confirm_episodes=4, **options):
-    genomes = [Genome(10 + i, Architecture((8,)), Hyperparameters().model_dump()) for i in range(3)]
+    genomes = [Genome(10 + i, Architecture((8,)), DQN().hyperparameters) for i in range(3)]
     live = Population(genomes, Problem(4, 2), DQN(), seed=1)
     everybody = together(live)
     directory = RunDirectory.create(folder, "run")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import BudgetConfig, Hyperparameters, ReplayConfig
+from evorl.config import BudgetConfig, ReplayConfig
 from evorl.experience import PrioritisedSampler, ReplayBuffer, Transitions, UniformSampler
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
@@ -29,7 +29,7 @@ def make_population(agents=AGENTS):
     genomes = []
     for i, values in enumerate(agents):
         own = {name: value for name, value in values.items() if name != "hidden"}
-        numbers = Hyperparameters(**own).model_dump()
+        numbers = DQN(**own).hyperparameters
         genomes.append(Genome(i, Architecture(values["hidden"]), numbers))
     return population_of(genomes, PROBLEM, DQN(), seed=2)
 

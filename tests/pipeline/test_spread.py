@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import EvaluationConfig, Hyperparameters
+from evorl.config import EvaluationConfig
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec, make_episodes
 from evorl.errors import RunError
@@ -28,7 +28,7 @@ torch.set_num_threads(1)
 @pytest.fixture
 def parts():
     genomes = [
-        Genome(i, Architecture(hidden), Hyperparameters(lr=1e-3 * (i + 1)).model_dump())
+        Genome(i, Architecture(hidden), DQN(lr=1e-3 * (i + 1)).hyperparameters)
         for i, hidden in enumerate([(8,), (8, 8), (40,)])
     ]
     population = Population(genomes, Problem(4, 2), DQN(), seed=1)

@@ -6,7 +6,6 @@ import types
 import numpy as np
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import Hyperparameters
 from evorl.evolution.lineage import birth
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
@@ -16,7 +15,7 @@ from evorl.population.population import Population
 from evorl.reporting.console import Console
 from tests.pipeline.people import together
 
-VALUES = Hyperparameters().model_dump()
+VALUES = DQN().hyperparameters
 
 
 def tell_all(quiet=False, verbose=False):

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import Hyperparameters
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import Problem
 from evorl.pipeline.context import Context
@@ -51,7 +50,7 @@ class Fame:
 
 def make_track(tmp_path):
     genomes = [
-        Genome(20 + i, Architecture(hidden), Hyperparameters(lr=lr).model_dump())
+        Genome(20 + i, Architecture(hidden), DQN(lr=lr).hyperparameters)
         for i, (hidden, lr) in enumerate([((8,), 1e-3), ((8, 8), 1e-2), ((40,), 0.5)])
     ]
     everybody = together(Population(genomes, Problem(4, 2), DQN(), seed=1))
@@ -100,7 +99,7 @@ def test_lines_of_metrics(tmp_path):
     assert first["loss"] == [0.5, None, None]
     assert first["exploration"] == [1.0, 0.5, 0.05]
     assert first["hyperparameters"]["lr"] == [1e-3, 1e-2, 0.5]
-    assert set(first["hyperparameters"]) == set(Hyperparameters.model_fields)
+    assert set(first["hyperparameters"]) == set(DQN.hyperparameter_fields())
     assert first["hidden"] == [[8], [8, 8], [40]]
     assert first["shares"] == {"act": 1.0}
     assert 0 <= first["seconds"] <= second["seconds"]

@@ -13,7 +13,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from evorl.config import Hyperparameters, load_config, parse_config
+from evorl.algorithms.dqn import DQN
+from evorl.config import load_config, parse_config
 from evorl.errors import ConfigError, EvorlError, RunError
 from evorl.reporting.console import Console
 from evorl.runs.agent import Agent
@@ -171,7 +172,7 @@ def test_lines_of_metrics(usual):
     for line in found:
         for name in ("fitness", "loss", "exploration", "alive", "hidden"):
             assert len(line[name]) == 2, name
-        assert set(line["hyperparameters"]) == set(Hyperparameters.model_fields)
+        assert set(line["hyperparameters"]) == set(DQN.hyperparameter_fields())
         assert all(len(values) == 2 for values in line["hyperparameters"].values())
         assert line["updates"] > 0
         assert line["seconds"] > 0
@@ -322,7 +323,7 @@ MIXED = [
         ["replay.share=agent"],
         ["algorithm.n_step=3"],
         ["algorithm.target_update=periodic", "algorithm.target_period=7"],
-        ["algorithm.double=false", "algorithm.loss=mse", "algorithm.max_grad_norm=0"],
+        ["algorithm.double=false", "algorithm.loss_kind=mse", "algorithm.max_grad_norm=0"],
         ["env.id=FrozenLake-v1", "env.kwargs={is_slippery: false}"],
         ["env.id=Pixels-v0", "network.channels=[4]", "network.kernels=[3]", "network.strides=[1]"],
         ["env.wrappers=[{name: TimeLimit, kwargs: {max_episode_steps: 20}}]"],
@@ -428,7 +429,7 @@ DEEP = "{lr: 1.0, max_grad_norm: 0, tau: 1.0, hidden: [64, 64, 64, 64, 64, 64, 6
 
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
 def test_an_agent_that_diverges_dies_alone(tmp_path, kind):
-    options = ["algorithm.loss=mse", "replay.share=agent", f"replay.kind={kind}"]
+    options = ["algorithm.loss_kind=mse", "replay.share=agent", f"replay.kind={kind}"]
     with pytest.warns(UserWarning, match="agent 1 is dead") as warned:
         path = run(tmp_path, *options, f"population.agents=[{{}}, {DEEP}]")
     assert len([w for w in warned if "is dead" in str(w.message)]) == 1
@@ -441,7 +442,7 @@ def test_an_agent_that_diverges_dies_alone(tmp_path, kind):
 
 
 def test_the_others_do_not_notice(tmp_path):
-    options = ["algorithm.loss=mse", "replay.share=agent", "population.size=3"]
+    options = ["algorithm.loss_kind=mse", "replay.share=agent", "population.size=3"]
     options += ["budget.env_steps=600", "network.hidden=[64, 64]"]  # as wide: their bits stay
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -456,7 +457,7 @@ def test_the_others_do_not_notice(tmp_path):
 
 def test_when_all_are_dead_the_run_ends_with_one_line(tmp_path):
     with pytest.warns(UserWarning, match="is dead"), pytest.raises(RunError) as caught:
-        run(tmp_path, "algorithm.loss=mse", f"population.agents=[{DEEP}, {DEEP}]")
+        run(tmp_path, "algorithm.loss_kind=mse", f"population.agents=[{DEEP}, {DEEP}]")
     assert str(caught.value).startswith(f"{tmp_path / 'run'}: all agents are dead")
     assert "\n" not in str(caught.value)
     path = tmp_path / "run"

@@ -5,8 +5,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 from evorl.reporting.report.numbers import interval, short
 from evorl.runs.directory import (
     BEST,

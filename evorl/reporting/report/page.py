@@ -14,8 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 
 MARK = "<!doctype html>\n<!-- evorl report -->\n"  # by which a report knows its own
 SCRIPTS = (  # in this order, as one script

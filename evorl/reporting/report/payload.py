@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 from evorl.reporting.report.numbers import interval, short
 from evorl.reporting.report.run_data import read_run
 from evorl.runs.compare import Comparison, compare, read_runs

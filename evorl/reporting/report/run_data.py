@@ -12,8 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from evorl.config import RunConfig, dump_config
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 from evorl.evolution.lineage import Lineage
 from evorl.reporting.report.agents import agents, known_rows, moving_hyperparameters
 from evorl.reporting.report.effects import mutation_effects

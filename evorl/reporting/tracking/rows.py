@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evorl.config import Hyperparameters, RunConfig
+from evorl.config import RunConfig
 from evorl.runs.statistics import interquartile_mean
 
 
@@ -27,8 +27,7 @@ class Evolving(NamedTuple):
     @classmethod
     def of(cls, config: RunConfig) -> "Evolving":
         """Those of a run."""
-        fixed = config.algorithm.model_dump(include=set(Hyperparameters.model_fields))
-        return cls(config.drawn.keys() | config.mutated.keys(), fixed)
+        return cls(config.drawn.keys() | config.mutated.keys(), config.algorithm.hyperparameters)
 
     def among(self, hyperparameters: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
         """Of all agents' values by name, those worth a curve."""

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from evorl.config import RunConfig, TrackingConfig
-from evorl.config.yaml_text import one_line
-from evorl.errors import ConfigError
+from evorl.errors import ConfigError, one_line
 from evorl.reporting.console import Console
 from evorl.reporting.tracking.rows import Evolving, Row
 from evorl.reporting.tracking.story import Story

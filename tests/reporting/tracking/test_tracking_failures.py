@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evorl.config.yaml_text import dump_yaml
+from evorl.config.loading import dump_yaml
 from evorl.errors import ConfigError
 from evorl.reporting.tracking import Tracking, tracking
 from evorl.reporting.tracking.tensor_board import TensorBoard
