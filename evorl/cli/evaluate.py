@@ -33,7 +33,7 @@ def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool
     evorl evaluate runs/cartpole --episodes 1000 --seed 7
     evorl evaluate runs/cartpole --agent 17
     """
-    from evorl.population.threads import set_threads
+    from evorl.machine import set_threads
     from evorl.seeding import fresh, generator
     from evorl.shipping.pick import heading, pick, used_seeds
     from evorl.training.score import alone, estimate, play_alone
@@ -41,7 +41,8 @@ def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool
     console = Console(quiet)
     show_warnings_on(console)
     picked = pick(run, agent)
-    set_threads(alone(picked.agent))
+    population = alone(picked.agent)
+    set_threads(population.widest, population.problem.image)
     console.say(heading(picked))
     seeds = fresh(seed, episodes, used_seeds(picked.config))
     limit = picked.config.evaluation.final_max_steps

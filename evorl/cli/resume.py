@@ -32,10 +32,10 @@ def resume(run: Path, overrides: tuple[str, ...], console: Console) -> None:
     accelerate launch --config_file configs/accelerate/cpu.yaml -m evorl resume runs/cartpole
     """
     from evorl.cli.train import run_and_tell
-    from evorl.distributed.briefing import briefed
+    from evorl.distributed.store import read_on_main_rank
     from evorl.runs.directory import RunDirectory
 
-    config, schedule = _understood(briefed(lambda: _read(run, overrides)))
+    config, schedule = _understood(read_on_main_rank(lambda: _read(run, overrides)))
     run_and_tell(config, console, schedule=schedule, resume=RunDirectory(run))
 
 

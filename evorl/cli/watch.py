@@ -62,7 +62,7 @@ def watch(
     """
     from tqdm import tqdm
 
-    from evorl.population.threads import set_threads
+    from evorl.machine import set_threads
     from evorl.seeding import fresh
     from evorl.shipping.pick import heading, pick, used_seeds
     from evorl.shipping.watch import watch as film
@@ -71,7 +71,8 @@ def watch(
     console = Console(quiet)
     show_warnings_on(console)
     picked = pick(run, agent)
-    set_threads(alone(picked.agent))
+    population = alone(picked.agent)
+    set_threads(population.widest, population.problem.image)
     name = "best.mp4" if agent is None else f"agent-{agent}.mp4"
     path = run / name if output is None else output
     console.say(heading(picked))

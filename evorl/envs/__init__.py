@@ -4,7 +4,7 @@
 that their fitness is measured in. `choose_backend` says which backend `auto` stands for, and why.
 """
 
-from evorl.envs.backend import choose_backend, cores, make_episodes, make_vector_env, slots_for
+from evorl.envs.backend import choose_backend, make_episodes, make_vector_env, slots_for
 from evorl.envs.episodes import Episodes
 from evorl.envs.make import EnvSpec
 from evorl.envs.spaces import ObservationSpec
@@ -17,7 +17,6 @@ __all__ = [
     "Step",
     "VectorEnv",
     "choose_backend",
-    "cores",
     "make_episodes",
     "make_vector_env",
     "slots_for",

@@ -1,6 +1,5 @@
 """Which backend runs an environment, and the two ways to get one."""
 
-import os
 import statistics
 import time
 
@@ -13,6 +12,7 @@ from evorl.envs.pool import PoolVectorEnv
 from evorl.envs.rebuilding import make_slot
 from evorl.envs.vector import GymVectorEnv, VectorEnv
 from evorl.errors import ConfigError
+from evorl.machine import cores
 
 BACKENDS = ("auto", "sync", "async", "native", "envpool")
 NATIVE_FROM = 8  # environments per agent: a native step of CartPole costs as much as 6–8 plain ones
@@ -50,13 +50,6 @@ def slots_for(spec: EnvSpec, num_agents: int, episodes: int) -> int:
     """
     most = cores() if spec.backend == "async" else MOST_SLOTS
     return num_agents * min(episodes, max(1, most // num_agents))
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def choose_backend(spec: EnvSpec, num_agents: int, num_envs: int) -> tuple[str, str]:

@@ -128,6 +128,11 @@ class Population:
         """The number of agents P."""
         return len(self.genomes)
 
+    @property
+    def widest(self) -> int:
+        """Units of the widest layer, padded."""
+        return max(max(group.layout.signature.widths) for group in self.groups)
+
     def hyperparameter(self, name: str) -> Floats:
         """One hyperparameter of every agent, [P]; read only."""
         return self._hyperparameters[name]

@@ -4,11 +4,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from evorl.config import RunConfig
+from evorl.distributed.launch import local_ranks
 from evorl.distributed.replicas import Copies
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec, Episodes, VectorEnv, make_episodes, make_vector_env, slots_for
 from evorl.evolution.schedule import Schedule
 from evorl.experience import PrioritisedSampler, Replays, Sampler
+from evorl.machine import set_threads
 from evorl.pipeline.broadcast import Inherit, Spread
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.evaluate import Evaluate
@@ -18,7 +20,6 @@ from evorl.pipeline.gather import Gather
 from evorl.pipeline.generation import NextGeneration
 from evorl.pipeline.learn import AnnealBeta, Learn
 from evorl.population.population import Population
-from evorl.population.threads import set_threads
 from evorl.training.build import make_genomes, make_population, make_problem, make_replay
 
 
@@ -64,7 +65,7 @@ def make_rank(
     copies, algorithm = Copies(world), config.algorithm
     if isinstance(sampler, PrioritisedSampler):
         sampler.highest = copies.highest
-    set_threads(population)
+    set_threads(population.widest, problem.image, local_ranks())
     everybody = Everybody(genomes, problem, population.algorithm)
     collect = Collect(
         population,
