@@ -21,13 +21,13 @@ from accelerate import Accelerator
 from evorl.algorithms.dqn import DQN
 from evorl.cli.errors import one_line_errors
 from evorl.config import parse_config
-from evorl.distributed import store
+from evorl.distributed import launch, store
 from evorl.distributed import world as world_module
 from evorl.distributed.launch import local_ranks
 from evorl.distributed.store import read_on_main_rank
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
-from evorl.errors import ConfigError
+from evorl.errors import ConfigError, RunError
 from evorl.experience import Samples, split_groups
 from evorl.genome import Architecture
 from evorl.machine import threads_are_given
@@ -35,6 +35,7 @@ from evorl.networks.layout import Problem
 from evorl.pipeline.context import Context
 from evorl.population.population import Population
 from evorl.training.rank import make_rank
+from evorl.training.signals import ending_on_signals
 from evorl.training.trainer import train
 
 AGENTS = 5
@@ -257,8 +258,8 @@ def lose_rank_1(folder):
 
 
 def case_four(folder):
-    """Every mesh of four ranks, what happens to ranks that do not come, and the end."""
-    store.PATIENCE = 1.0
+    """Every mesh of four ranks, ranks that do not come, and one that ends with its own error."""
+    usual_patience, store.PATIENCE = store.PATIENCE, 1.0
     meshes = [{}, {"data": 2}, {"population": 1, "data": 4}]
     worlds = [World.start(AGENTS, timeout=60, **mesh) for mesh in meshes]
     for world in worlds:
@@ -274,10 +275,16 @@ def case_four(folder):
     if rank != 2:
         say(folder, "late-average", failure(impatient[1].average_, torch.zeros(3)))
     first.barrier("the end")
-    for world in (*worlds, *impatient) * 2:
-        world.close()
-    say(folder, "closed", dist.is_initialized())
-    say(folder, "again", failure(World.start, AGENTS))
+    usual, launch.SPEAKS_AFTER = launch.SPEAKS_AFTER, 1.0
+    store.PATIENCE = usual_patience - usual + launch.SPEAKS_AFTER
+    with one_line_errors(), ending_on_signals():  # as a command does
+        if rank != 3:
+            first.barrier("rank 3 does not come")
+        for world in (*worlds, *impatient) * 2:
+            world.close()
+        say(folder, "closed", dist.is_initialized())
+        say(folder, "again", failure(World.start, AGENTS))
+        raise RunError("only rank 3 has this to say")
 
 
 def case_refused(folder):
