@@ -3,14 +3,18 @@
 import statistics
 import time
 
-from gymnasium.vector import AutoresetMode
-
 from evorl.envs.episodes import AsyncEpisodes, Episodes, PoolEpisodes, SyncEpisodes
 from evorl.envs.make import EnvSpec, one_line
-from evorl.envs.native import NativeVectorEnv, make_native, native_refusal
 from evorl.envs.pool import PoolVectorEnv
 from evorl.envs.rebuilding import make_slot
-from evorl.envs.vector import GymVectorEnv, VectorEnv
+from evorl.envs.vector import (
+    GymVectorEnv,
+    NativeVectorEnv,
+    VectorEnv,
+    make_native,
+    mode_refusal,
+    native_refusal,
+)
 from evorl.errors import ConfigError
 from evorl.machine import cores
 
@@ -88,10 +92,8 @@ def _native_failure(spec: EnvSpec) -> str | None:
     except Exception as error:  # whatever it is, the plain version remains
         return f"its native vector version cannot be made ({one_line(error)})"
     vec.close()
-    mode = vec.metadata.get("autoreset_mode")
-    if mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
-        return None
-    return f"its native vector version has autoreset mode {getattr(mode, 'name', mode)}"
+    refusal = mode_refusal(vec)
+    return refusal and f"its native vector version {refusal}"
 
 
 def _step_ms(spec: EnvSpec) -> float:

@@ -57,7 +57,7 @@ def make_rank(
     share = -(-config.evaluation.episodes // world.data)  # episodes that are this rank's to play
     episodes = make_episodes(spec, slots_for(spec, len(own), share))
     stack.callback(episodes.close)
-    problem = make_problem(env.observation, env.num_actions)
+    problem = make_problem(env.observation, env.action.n)
     genomes = make_genomes(config, problem, schedule)
     average = world.average_ if world.data > 1 else None
     population = make_population(config, problem, genomes, own, world.device, average, world.half)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from evorl.envs import EnvSpec, ObservationSpec, make_episodes, make_vector_env
+from evorl.envs import ActionSpec, EnvSpec, ObservationSpec, make_episodes, make_vector_env
 from evorl.envs.spaces import adapt
 from evorl.errors import ConfigError
 
@@ -85,7 +85,7 @@ def test_actions_are_counted_from_0(backend):
     spec = EnvSpec("TinyCustom-v0", backend, kwargs)
     actions = np.array([0, 1, 2])
     with closing(make_vector_env(spec, 3, 1)) as env, closing(make_episodes(spec, 3)) as episodes:
-        assert env.num_actions == episodes.num_actions == 3
+        assert env.action == episodes.action == ActionSpec("discrete", 3)
         env.reset([0, 1, 2])
         episodes.reset([0, 1, 2])
         np.testing.assert_array_equal(env.step(actions).reward, [4, 5, 6])

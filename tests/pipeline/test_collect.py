@@ -61,7 +61,7 @@ def make_parts(agents, n_step=1, shared=False, **changed):
         Genome(i, Architecture(HIDDEN[i % 3]), Hyperparameters(**values).model_dump())
         for i in range(agents)
     ]
-    problem = make_problem(env.observation, env.num_actions)
+    problem = make_problem(env.observation, env.action.n)
     population = Population(genomes, problem, DQN(), seed=SEED)
     observation = env.observation
     buffer = ReplayBuffer(
@@ -186,7 +186,7 @@ def test_exploration_follows_the_agents_own_steps():
 
 def test_native_rows_that_are_no_steps_are_neither_stored_nor_counted():
     env = make_vector_env(EnvSpec("CartPole-v1", backend="native"), 2, 4)
-    problem = make_problem(env.observation, env.num_actions)
+    problem = make_problem(env.observation, env.action.n)
     hyperparameters = Hyperparameters().model_dump()
     genomes = [Genome(i, Architecture((8,)), hyperparameters) for i in range(2)]
     population = Population(genomes, problem, DQN())

@@ -54,7 +54,7 @@ def counted():
 def make_population(episodes, shapes=SHAPES):
     hyperparameters = Hyperparameters().model_dump()
     genomes = [Genome(i, shape, hyperparameters) for i, shape in enumerate(shapes)]
-    problem = make_problem(episodes.observation, episodes.num_actions)
+    problem = make_problem(episodes.observation, episodes.action.n)
     return Population(genomes, problem, DQN(), seed=4)
 
 

@@ -84,7 +84,7 @@ def spec_of(backend="sync", limit=MANY, **kwargs):
 
 def population_of(env):
     genomes = [Genome(i, Architecture((8,)), Hyperparameters().model_dump()) for i in range(AGENTS)]
-    return Population(genomes, make_problem(env.observation, env.num_actions), DQN(), seed=3)
+    return Population(genomes, make_problem(env.observation, env.action.n), DQN(), seed=3)
 
 
 def make_collect(spec, n_step=1):
