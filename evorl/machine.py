@@ -52,7 +52,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def set_threads(widest: int, image: tuple[int, int, int] | None = None, ranks: int = 1) -> int:
+def set_threads(widest: int, pixels: int = 0, ranks: int = 1) -> int:
     """Give PyTorch this rank's share of the cores for large networks, one thread for small ones.
 
     There, waiting for the others costs more than they bring. OMP_NUM_THREADS is left in charge, if
@@ -60,14 +60,14 @@ def set_threads(widest: int, image: tuple[int, int, int] | None = None, ranks: i
 
     Args:
         widest: Padded units of the widest layer.
-        image: Channels, height and width of an observation that is one.
+        pixels: Of an observation that is an image.
         ranks: The ranks on this machine.
     """
     import torch
 
     if not threads_are_given():
-        large = image is not None and image[1] * image[2] >= LARGE
-        torch.set_num_threads(max(1, cores() // ranks) if large or widest >= WIDE else 1)
+        large = widest >= WIDE or pixels >= LARGE
+        torch.set_num_threads(max(1, cores() // ranks) if large else 1)
     return torch.get_num_threads()
 
 

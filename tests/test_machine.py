@@ -21,19 +21,19 @@ def eight(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("widest", "image", "ranks", "threads"),
+    ("widest", "pixels", "ranks", "threads"),
     [
-        (255, None, 1, 1),
-        (256, None, 1, 8),
-        (256, None, 2, 4),
-        (256, None, 3, 2),
-        (256, None, 16, 1),
-        (64, (3, 32, 32), 2, 4),
-        (64, (3, 31, 33), 2, 1),
+        (255, 0, 1, 1),
+        (256, 0, 1, 8),
+        (256, 0, 2, 4),
+        (256, 0, 3, 2),
+        (256, 0, 16, 1),
+        (64, 32 * 32, 2, 4),
+        (64, 31 * 33, 2, 1),
     ],
 )
-def test_large_networks_get_a_share_of_the_cores(eight, widest, image, ranks, threads):
-    set_threads(widest, image, ranks)
+def test_large_networks_get_a_share_of_the_cores(eight, widest, pixels, ranks, threads):
+    set_threads(widest, pixels, ranks)
     assert eight == [threads]
 
 

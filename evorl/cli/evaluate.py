@@ -42,7 +42,7 @@ def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool
     show_warnings_on(console)
     picked = pick(run, agent)
     population = alone(picked.agent)
-    set_threads(population.widest, population.problem.image)
+    set_threads(population.widest, population.pixels)
     console.say(heading(picked))
     seeds = fresh(seed, episodes, used_seeds(picked.config))
     limit = picked.config.evaluation.final_max_steps

@@ -61,7 +61,7 @@ def look_at(env_id: str) -> Surroundings:
     finally:
         env.close()
     return Surroundings(
-        env_id, adapter.observation, adapter.action.n, limit, registered.reward_threshold
+        env_id, adapter.observation, adapter.action.n or 0, limit, registered.reward_threshold
     )
 
 

@@ -72,7 +72,7 @@ def watch(
     show_warnings_on(console)
     picked = pick(run, agent)
     population = alone(picked.agent)
-    set_threads(population.widest, population.problem.image)
+    set_threads(population.widest, population.pixels)
     name = "best.mp4" if agent is None else f"agent-{agent}.mp4"
     path = run / name if output is None else output
     console.say(heading(picked))

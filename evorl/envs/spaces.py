@@ -34,10 +34,10 @@ class ActionSpec:
     """What one action looks like to networks and replay."""
 
     kind: Literal["discrete", "continuous"]
-    n: int  # how many discrete actions there are, counted from 0; 0 if continuous
+    n: int | None = None  # how many values a discrete action takes
     shape: tuple[int, ...] = ()
-    dtype: np.dtype[Any] = INT64
-    low: tuple[float, ...] = ()  # of each number, if continuous
+    dtype: np.dtype[Any] = INT64  # what the replay stores
+    low: tuple[float, ...] = ()  # of a box, number by number
     high: tuple[float, ...] = ()
 
 

@@ -40,7 +40,7 @@ class Collect:
         self.population, self.env, self.buffer, self.sampler = population, env, buffer, sampler
         self.seed, self.first, self.copy = seed, first, copy
         self.num_envs = env.num_envs // population.size
-        self.exploration = Exploration(self.num_envs, env.action.n)
+        self.exploration = Exploration(self.num_envs, env.action.n or 0)
         spec = env.observation
         self.windows = NStep(env.num_envs, n_step, spec.shape, spec.dtype)
         self._agent_of = np.arange(env.num_envs) // self.num_envs

@@ -3,6 +3,7 @@
 Legend: P agents, N environments of an agent, U updates of a round, B batch, n reward steps.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -132,6 +133,11 @@ class Population:
     def widest(self) -> int:
         """Units of the widest layer, padded."""
         return max(max(group.layout.signature.widths) for group in self.groups)
+
+    @property
+    def pixels(self) -> int:
+        """Of an observation that is an image, height times width; else 0."""
+        return math.prod(self.problem.image[1:]) if self.problem.image else 0
 
     def hyperparameter(self, name: str) -> Floats:
         """One hyperparameter of every agent, [P]; read only."""

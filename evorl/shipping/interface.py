@@ -43,7 +43,7 @@ class Interface(NamedTuple):
     def actions(self) -> range:
         """The actions as the environment counts them."""
         start = self.adapter.action_start
-        return range(start, start + self.adapter.action.n)
+        return range(start, start + (self.adapter.action.n or 0))
 
 
 def interface_of(spec: EnvSpec) -> Interface:
@@ -59,7 +59,7 @@ def interface_of(spec: EnvSpec) -> Interface:
             adapter = adapt(spec.id, space, env.action_space, spec.channels_last)
         finally:
             env.close()
-    return Interface(space, adapter, make_problem(adapter.observation, adapter.action.n))
+    return Interface(space, adapter, make_problem(adapter.observation, adapter.action.n or 0))
 
 
 def random_observations(space: Space[Any], count: int, random: np.random.Generator) -> Array:

@@ -57,7 +57,7 @@ def make_rank(
     share = -(-config.evaluation.episodes // world.data)  # episodes that are this rank's to play
     episodes = make_episodes(spec, slots_for(spec, len(own), share))
     stack.callback(episodes.close)
-    problem = make_problem(env.observation, env.action.n)
+    problem = make_problem(env.observation, env.action.n or 0)
     genomes = make_genomes(config, problem, schedule)
     average = world.average_ if world.data > 1 else None
     population = make_population(config, problem, genomes, own, world.device, average, world.half)
@@ -65,7 +65,7 @@ def make_rank(
     copies, algorithm = Copies(world), config.algorithm
     if isinstance(sampler, PrioritisedSampler):
         sampler.highest = copies.highest
-    set_threads(population.widest, problem.image, local_ranks())
+    set_threads(population.widest, population.pixels, local_ranks())
     everybody = Everybody(genomes, problem, population.algorithm)
     collect = Collect(
         population,
