@@ -23,9 +23,8 @@ class Episodes(ABC):
 
     def __init__(self, spec: EnvSpec, count: int, spaces: SpaceAdapter) -> None:
         self.num_envs = count  # M
-        self.observation, self.action = spaces.observation, spaces.action
+        self.spaces, self.observation, self.action = spaces, spaces.observation, spaces.action
         self.failures = Failures(spec)  # of resets, too; whoever plays the episodes counts them
-        self._spaces = spaces
 
     def reset(self, seeds: Sequence[int], wanted: Bools | None = None) -> Array:
         """Starts every slot's episode, if it is `wanted` [M]; observations [M, …]."""
@@ -72,13 +71,13 @@ class SyncEpisodes(Episodes):
             obs, info = env.reset(seed=int(seed))
             self.failures.add(slot, info.get(TRACES, ()))
             raw.append(obs)
-        return self._spaces.observations(np.stack(raw), copy=False)
+        return self.spaces.observations(np.stack(raw), copy=False)
 
     def _play(self, actions: Actions, shown: Bools) -> tuple[Floats, Bools]:
         reward = np.zeros(self.num_envs, np.float32)
         ended = np.zeros(self.num_envs, np.bool_)
         raw = {}
-        own = self._spaces.actions(actions)
+        own = self.spaces.actions(actions)
         for slot in np.flatnonzero(shown):
             obs, reward[slot], terminated, truncated, info = self._envs[slot].step(own[slot])
             ended[slot] = terminated or truncated
@@ -87,7 +86,7 @@ class SyncEpisodes(Episodes):
             else:
                 raw[slot] = obs
         if raw:
-            self._obs[list(raw)] = self._spaces.observations(np.stack([*raw.values()]), copy=False)
+            self._obs[list(raw)] = self.spaces.observations(np.stack([*raw.values()]), copy=False)
         return reward, ended
 
 

@@ -50,6 +50,8 @@ class SpaceAdapter:
     transpose: bool = False  # images arrive as H, W, C
     observation_start: int = 0
     action_start: int = 0
+    raw_shape: tuple[int, ...] = ()  # of one observation, as the environment gives it
+    raw_dtype: str = "float32"
 
     def observations(self, raw: Any, *, copy: bool = True) -> Array:
         """A batch [M, …] in evorl's form; copy=False if nobody will write into raw again."""
@@ -87,15 +89,23 @@ def adapt(
             f"env.id: {env_id!r} has {type(action_space).__name__} actions; "
             "only Discrete actions are supported"
         )
-    action, action_start = ActionSpec("discrete", int(action_space.n)), int(action_space.start)
+    start, transpose = 0, False
     if isinstance(observation_space, spaces.Discrete):
-        n, start = int(observation_space.n), int(observation_space.start)
-        observation = ObservationSpec("discrete", (), INT64, n)
-        return SpaceAdapter(observation, action, False, start, action_start)
-    if not isinstance(observation_space, spaces.Box | spaces.MultiBinary):
+        start = int(observation_space.start)
+        observation = ObservationSpec("discrete", (), INT64, int(observation_space.n))
+    elif isinstance(observation_space, spaces.Box | spaces.MultiBinary):
+        observation, transpose = _box(env_id, observation_space, channels_last)
+    else:
         raise ConfigError(_refused_observation(env_id, observation_space))
-    observation, transpose = _box(env_id, observation_space, channels_last)
-    return SpaceAdapter(observation, action, transpose, 0, action_start)
+    return SpaceAdapter(
+        observation,
+        ActionSpec("discrete", int(action_space.n)),
+        transpose,
+        observation_start=start,
+        action_start=int(action_space.start),
+        raw_shape=tuple(int(size) for size in observation_space.shape or ()),
+        raw_dtype=np.dtype(observation_space.dtype).name,
+    )
 
 
 def _box(

@@ -74,6 +74,8 @@ def test_shapes_that_are_neither_vector_nor_image_are_refused(shape):
 
 def test_channels_last_can_be_said():
     space = box(4, 6, 8, dtype=np.uint8)
+    raw = adapt("X-v0", space, spaces.Discrete(2), True)
+    assert (raw.raw_shape, raw.raw_dtype) == ((4, 6, 8), "uint8")
     assert adapt("X-v0", space, spaces.Discrete(2)).observation.shape == (4, 6, 8)
     assert adapt("X-v0", space, spaces.Discrete(2), True).observation.shape == (8, 4, 6)
     assert adapt("X-v0", box(8, 6, 4), spaces.Discrete(2), False).observation.shape == (8, 6, 4)
