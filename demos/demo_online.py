@@ -38,9 +38,7 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
         Genome(i, Architecture(HIDDEN[i]), common | {"lr": lr})
         for i, lr in enumerate(LEARNING_RATES)
     ]
-    population = Population(
-        genomes, make_problem(env.observation, env.num_actions), DQN(), seed=SEED
-    )
+    population = Population(genomes, make_problem(env.observation, env.action.n), DQN(), seed=SEED)
 
     observation = env.observation
     windows = NStep(agents * ENVS, 1, observation.shape, observation.dtype)
@@ -49,7 +47,7 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
     )
     sampler = UniformSampler(buffer, [generator(SEED, "sample", i) for i in range(agents)])
     loader = ReplayLoader(sampler, "cpu")
-    exploration = Exploration(ENVS, env.num_actions)
+    exploration = Exploration(ENVS, env.action.n)
     exploration.reseed([generator(SEED, "explore", i) for i in range(agents)])
 
     schedule = [population.hyperparameter(f"epsilon_{part}") for part in ("start", "end", "steps")]

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 
 from evorl.cli.errors import one_line_errors
 from evorl.config import RunConfig, dump_config, parse_config
-from evorl.distributed.disk import is_shared
 from evorl.distributed.world import World
 from evorl.evolution.lineage import birth
 from evorl.pipeline.context import Context
@@ -60,7 +59,7 @@ def train(config: RunConfig, world: World, stack: ExitStack) -> None:
         stack.callback(office.tracking.close)  # W&B and TensorBoard, if `tracking` asks for them
         checkpoints, folder = make_checkpoints(config, directory), directory.path
     progress = office.progress if office else None
-    shared = is_shared(world, folder, config.checkpoint.shared_filesystem)
+    shared = world.shares_disk(folder, config.checkpoint.shared_filesystem)
     save = Save(world, config.checkpoint, checkpoints, rank.replays, progress, shared=shared)
 
     context = Context(config.population.size)

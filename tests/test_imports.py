@@ -101,7 +101,7 @@ def test_accelerate_stays_in_its_corners():
         if any(name.split(".")[0] == "accelerate" for name in imported(path))
     }
     assert users == {
-        "distributed.accelerating",
+        "distributed.accelerator",
         "replay.dataset",
         "tracking.tensor_board",
         "tracking.weights_and_biases",

@@ -25,14 +25,15 @@ def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool
     evorl evaluate runs/cartpole --episodes 1000 --seed 7
     evorl evaluate runs/cartpole --agent 17
     """
-    from evorl.population.threads import set_threads
+    from evorl.machine import set_threads
     from evorl.seeding import fresh, generator
     from evorl.shipping.select import select_agent
     from evorl.training.score import alone, estimate, play_alone
 
     console = make_console(quiet)
     selected = select_agent(run, agent)
-    set_threads(alone(selected.agent))
+    population = alone(selected.agent)
+    set_threads(population.widest, population.pixels)
     console.say(selected.heading)
     seeds = fresh(seed, episodes, selected.used_seeds)
     limit = selected.config.evaluation.final_max_steps

@@ -32,11 +32,11 @@ def resume(run: Path, overrides: tuple[str, ...], quiet: bool, verbose: bool) ->
     accelerate launch --config_file configs/accelerate/cpu.yaml -m evorl resume runs/cartpole
     """
     from evorl.cli.train import run_and_print
-    from evorl.distributed.briefing import briefed
+    from evorl.distributed.store import read_on_main_rank
     from evorl.runs.directory import RunDirectory
 
     console = make_console(quiet, verbose)
-    config, schedule = _parse(briefed(lambda: _read(run, overrides)))
+    config, schedule = _parse(read_on_main_rank(lambda: _read(run, overrides)))
     run_and_print(config, console, schedule=schedule, resume=RunDirectory(run))
 
 

@@ -71,7 +71,7 @@ def look_at(env_id: str) -> Surroundings:
     finally:
         env.close()
     return Surroundings(
-        env_id, adapter.observation, adapter.num_actions, limit, registered.reward_threshold
+        env_id, adapter.observation, adapter.action.n or 0, limit, registered.reward_threshold
     )
 
 

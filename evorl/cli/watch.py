@@ -49,7 +49,7 @@ def watch(
     """
     from tqdm import tqdm
 
-    from evorl.population.threads import set_threads
+    from evorl.machine import set_threads
     from evorl.seeding import fresh
     from evorl.shipping.select import select_agent
     from evorl.shipping.watch import watch as film
@@ -57,7 +57,8 @@ def watch(
 
     console = make_console(quiet)
     selected = select_agent(run, agent)
-    set_threads(alone(selected.agent))
+    population = alone(selected.agent)
+    set_threads(population.widest, population.pixels)
     name = "best.mp4" if agent is None else f"agent-{agent}.mp4"
     path = run / name if output is None else output
     console.say(selected.heading)

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from evorl.envs.make import EnvSpec, did_you_mean, refusals
-from evorl.envs.rebuilding import Failures
 from evorl.envs.spaces import Array, SpaceAdapter, adapt
-from evorl.envs.vector import Actions, Bools, Floats, Step
+from evorl.envs.vector import Actions, Bools, Floats, Step, VectorEnv
 from evorl.errors import ConfigError
 
 OURS = ("num_envs", "seed", "env_seed", "batch_size", "max_num_players", "gym_reset_return_info")
@@ -35,6 +35,7 @@ class Pool:
         with refusals(spec), _quiet():
             made = self._envpool.make_spec(spec.id, **spec.kwargs)
             spaces = made.gymnasium_observation_space, made.gymnasium_action_space
+        self.raw_observations: Space[Any] = spaces[0]
         self.spaces: SpaceAdapter = adapt(spec.id, *spaces, spec.channels_last)
         limit = int(made.config.max_episode_steps)
         self.max_episode_steps = limit if 0 < limit < NO_LIMIT else None
@@ -72,19 +73,12 @@ class Pool:
             self._pool = None
 
 
-class PoolVectorEnv:
+class PoolVectorEnv(VectorEnv):
     """An EnvPool whose ended episodes are restarted within the step; exceptions go through."""
 
-    backend = "envpool"
-
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
-        self._pool = Pool(spec, num_envs)
-        self.failures = Failures(spec)  # none, ever
-        self.num_envs = num_envs
-        self.spaces = self._pool.spaces
-        self.observation = self._pool.spaces.observation
-        self.num_actions = self._pool.spaces.num_actions
-        self.max_episode_steps = self._pool.max_episode_steps
+        self._pool = pool = Pool(spec, num_envs)
+        super().__init__(spec, "envpool", num_envs, pool.spaces, pool.max_episode_steps)
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts an episode in every slot, each with its own seed."""

@@ -39,7 +39,7 @@ class Gather:
 
     def __call__(self, context: Context) -> None:
         """Send; on the main rank, put together what all have sent."""
-        self.world.meet(f"the end of generation {context.generation}")
+        self.world.barrier(f"the end of generation {context.generation}")
         sent = self.world.gather(self._message(context))
         if sent is not None:
             self._assemble(context, [_read(payload) for payload in sent])

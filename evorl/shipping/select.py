@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from evorl.config import RunConfig
 from evorl.envs import EnvSpec
 from evorl.envs.pool import Pool
-from evorl.envs.spaces import ActionSpec, SpaceAdapter
+from evorl.envs.spaces import SpaceAdapter
 from evorl.envs.vector import inspect
 from evorl.errors import CheckpointError, RunError, one_line
 from evorl.networks.spec import Spec
@@ -144,7 +144,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def _specs(config: RunConfig, spaces: SpaceAdapter) -> dict[str, Spec]:
     """What the run's networks read and give, in an environment with these spaces."""
-    action = ActionSpec("discrete", spaces.num_actions)
+    action = spaces.action
     networks = make_networks(config, spaces.observation, action)
     return {name: own.spec for name, own in networks.items()}
 

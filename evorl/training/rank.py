@@ -4,12 +4,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from evorl.config import RunConfig
+from evorl.distributed.launch import local_ranks
 from evorl.distributed.replicas import Copies
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec, Episodes, VectorEnv, make_episodes, make_vector_env, slots_for
-from evorl.envs.spaces import ActionSpec
 from evorl.evolution.schedule import Schedule
 from evorl.experience import PrioritisedSampler, Replays, Sampler
+from evorl.machine import set_threads
 from evorl.pipeline.broadcast import Inherit, Spread
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.evaluate import Evaluate
@@ -19,7 +20,6 @@ from evorl.pipeline.gather import Gather
 from evorl.pipeline.generation import NextGeneration
 from evorl.pipeline.learn import AnnealBeta, Learn
 from evorl.population.population import Population
-from evorl.population.threads import set_threads
 from evorl.training.build import make_genomes, make_networks, make_population, make_replay
 
 
@@ -57,7 +57,7 @@ def make_rank(
     share = -(-config.evaluation.episodes // world.data)  # episodes that are this rank's to play
     episodes = make_episodes(spec, slots_for(spec, len(own), share))
     stack.callback(episodes.close)
-    networks = make_networks(config, env.observation, ActionSpec("discrete", env.num_actions))
+    networks = make_networks(config, env.observation, env.action)
     genomes = make_genomes(config, networks, schedule)
     average = world.average_ if world.data > 1 else None
     population = make_population(config, networks, genomes, own, world.device, average, world.half)
@@ -65,7 +65,7 @@ def make_rank(
     copies, algorithm = Copies(world), config.algorithm
     if isinstance(sampler, PrioritisedSampler):
         sampler.highest = copies.highest
-    set_threads(population)
+    set_threads(population.widest, population.pixels, local_ranks())
     everybody = Everybody(genomes, networks, population.algorithm)
     collect = Collect(
         population,

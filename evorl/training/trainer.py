@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 from evorl.config import RunConfig, dump_config, unused_options
 from evorl.config.loading import parse_text
-from evorl.distributed.disk import is_shared
 from evorl.distributed.launch import may_restart
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec, choose_backend
@@ -70,7 +69,7 @@ def train(
         rank = make_rank(config, world, spec, stack, schedule)
         config = _resolved(config, rank)
         directory, resumed = _open_directory(config, rank, world, schedule, resume, stack)
-        shared = is_shared(world, directory.path, config.checkpoint.shared_filesystem)
+        shared = world.shares_disk(directory.path, config.checkpoint.shared_filesystem)
         checkpoints, office = make_checkpoints(config, directory, schedule), None
         if world.main:
             office = make_office(

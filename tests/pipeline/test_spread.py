@@ -72,7 +72,7 @@ def test_episodes_that_ranks_share_come_together(parts, episodes):
         world = SimpleNamespace(data=2, data_rank=copy)
         messages.append(Gather(world, population, everybody)._message(context))
     slots.close()
-    main = SimpleNamespace(data=2, data_rank=0, meet=lambda where: None)
+    main = SimpleNamespace(data=2, data_rank=0, barrier=lambda where: None)
     main.gather = lambda own: messages
     found = Context(3)
     Gather(main, whole, everybody)(found)

@@ -160,7 +160,7 @@ def learned(setup, breaking=unbroken, seed=5):
     agents = len(setup.gammas)
     spec = EnvSpec(setup.env_id, "sync", {"show": setup.show})
     with closing(make_vector_env(spec, agents, 4)) as env:
-        problem = make_problem(env.observation, env.num_actions)
+        problem = make_problem(env.observation, env.action.n)
         population = Population(
             setup.genomes(), problem, setup.algorithm, seed=seed, periodic_target=setup.periodic
         )
