@@ -12,23 +12,16 @@ from pydantic import TypeAdapter
 Activation = Literal["relu", "elu", "gelu", "tanh", "silu"]
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)  # all give f(0) = 0: padding stays 0
 
+# Until the algorithms declare them.
 HYPERPARAMETERS = (
-    "lr",
-    "gamma",
-    "tau",
-    "batch_size",
-    "learn_step",
-    "max_grad_norm",
-    "target_period",
-    "epsilon_start",
-    "epsilon_end",
-    "epsilon_steps",
+    *("lr", "gamma", "tau", "batch_size", "learn_step", "max_grad_norm", "target_period"),
+    *("epsilon_start", "epsilon_end", "epsilon_steps"),
 )
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """The shape of one agent's network."""
+    """The shape of one network."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
 
@@ -75,23 +68,32 @@ class Genome:
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
 
     id: int  # never given twice in a run
-    architecture: Architecture
+    architectures: Mapping[str, Architecture]  # by network, as the algorithm names them
     hyperparameters: Mapping[str, int | float]  # whole numbers stay whole in files
     parent: int | None = None  # id of the agent that this one is a copy of, apart from its mutation
     born: int = 0  # generation in which it first trains
     mutation: str = "initial"  # what made it differ from its parent
 
     def __post_init__(self) -> None:
-        if set(self.hyperparameters) != set(HYPERPARAMETERS):
-            wrong = set(self.hyperparameters) ^ set(HYPERPARAMETERS)
-            raise ValueError(f"missing or unknown hyperparameters: {sorted(wrong)}")
-        ordered = {name: self.hyperparameters[name] for name in HYPERPARAMETERS}
-        object.__setattr__(self, "hyperparameters", ordered)  # equal genomes, equal bytes in files
+        if isinstance(self.architectures, Architecture):  # until all code names its networks
+            object.__setattr__(self, "architectures", {"q": self.architectures})
+        # Checkpoints sort keys: equal genomes, equal bytes in files.
+        own = self.hyperparameters
+        order = sorted(own, key=lambda n: HYPERPARAMETERS.index(n) if n in HYPERPARAMETERS else 99)
+        object.__setattr__(self, "hyperparameters", {name: own[name] for name in order})
+
+    @property
+    def architecture(self) -> Architecture:
+        """The only network's, until all code names its networks."""
+        (only,) = self.architectures.values()
+        return only
 
     def to_json(self) -> dict[str, Any]:
         """As plain values for a JSON file."""
-        found = dataclasses.asdict(self)
-        return found | {"hyperparameters": dict(self.hyperparameters)}
+        architectures = {name: dataclasses.asdict(own) for name, own in self.architectures.items()}
+        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        own = {"architectures": architectures, "hyperparameters": dict(self.hyperparameters)}
+        return found | own
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Genome":

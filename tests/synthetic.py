@@ -15,7 +15,8 @@ STEPS = 1000  # own steps a generation
 
 
 def initial(id=0, architecture=None, **hyperparameters):
-    return Genome(id, architecture or Architecture((64, 64)), HYPERPARAMETERS | hyperparameters)
+    architectures = {"q": architecture or Architecture((64, 64))}
+    return Genome(id, architectures, HYPERPARAMETERS | hyperparameters)
 
 
 def child(parent, id, born, mutation="hyperparameters", architecture=None, **hyperparameters):
@@ -25,7 +26,7 @@ def child(parent, id, born, mutation="hyperparameters", architecture=None, **hyp
         parent=parent.id,
         born=born,
         mutation=mutation,
-        architecture=architecture or parent.architecture,
+        architectures={"q": architecture} if architecture else parent.architectures,
         hyperparameters=dict(parent.hyperparameters) | hyperparameters,
     )
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 import click
 
 from evorl.config.yaml_text import one_line
-from evorl.reporting.colour import Ink
 from evorl.reporting.console import Console
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from evorl.doctor import Finding
 
 
@@ -37,7 +38,7 @@ def doctor() -> None:
                 finding = examine(check)
                 if check.needed and finding.state != "ok":
                     failed.append(check.name)
-                console.say(finding_line(check.name, finding, check.needed, console.ink))
+                console.say(finding_line(check.name, finding, check.needed))
                 console.advance(1)
         finally:
             console.close()
@@ -47,10 +48,12 @@ def doctor() -> None:
     click.echo("ready to train")
 
 
-def finding_line(name: str, finding: "Finding", needed: bool, ink: Ink) -> str:
+def finding_line(name: str, finding: "Finding", needed: bool) -> "Text":
     """A check on one line: name, state, what was found, and what to do."""
-    colour = ink.good if finding.state == "ok" else ink.bad if needed else ink.warning
-    state = colour(f"{finding.state:7}")
+    from rich.text import Text
+
+    colour = "green" if finding.state == "ok" else "red" if needed else "yellow"
     optional = "" if needed or finding.state == "ok" else " (optional)"
     advice = f"; {finding.advice}" if finding.advice else ""
-    return f"{name:12}  {state}  " + one_line(f"{finding.what}{optional}{advice}")
+    what = one_line(f"{finding.what}{optional}{advice}")
+    return Text.assemble(f"{name:12}  ", (f"{finding.state:7}", colour), f"  {what}")

@@ -1,7 +1,6 @@
 """evorl runs: which runs there are, and how far each is."""
 
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,11 +10,14 @@ import click
 
 from evorl.cli.text import decimals, table
 from evorl.config.yaml_text import one_line
-from evorl.reporting.colour import Ink, wants_colour
+from evorl.reporting.console import Console
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from evorl.runs.status import RunState
 
+COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow"}
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -44,11 +46,10 @@ def runs(folder: Path, as_json: bool) -> None:
         click.echo(one_line(f"{folder}: no runs here; make one with evorl train CONFIG"))
     else:
         above = folder.parent if found[0].path == folder else folder
-        ink = Ink(wants_colour(sys.stdout))
-        click.echo("\n".join(run_lines(found, above, time.time(), ink)))
+        Console().say(*run_lines(found, above, time.time()))
 
 
-def run_lines(found: "Sequence[RunState]", folder: Path, now: float, ink: Ink) -> Iterator[str]:
+def run_lines(found: "Sequence[RunState]", folder: Path, now: float) -> Iterator["str | Text"]:
     """A table of the runs of a folder, and a line for each that is damaged."""
     rows = [
         (
@@ -74,7 +75,7 @@ def run_lines(found: "Sequence[RunState]", folder: Path, now: float, ink: Ink) -
     lines = table(header, rows, "<<<<>>>")
     yield lines[0]
     for run, line in zip(found, lines[1:], strict=True):
-        yield _paint_state(line, lines[0].rindex("state"), run.state, ink)
+        yield _paint_state(line, lines[0].rindex("state"), run.state)
     for run in found:
         if run.problem is not None:
             yield f"damaged: {run.problem}"
@@ -82,10 +83,12 @@ def run_lines(found: "Sequence[RunState]", folder: Path, now: float, ink: Ink) -
         yield "stopped runs go on with evorl resume RUN"
 
 
-def _paint_state(line: str, start: int, state: str, ink: Ink) -> str:
-    colours = {"running": ink.new, "finished": ink.good, "stopped": ink.warning}
-    end = start + len(state)
-    return line[:start] + colours.get(state, ink.bad)(line[start:end]) + line[end:]
+def _paint_state(line: str, start: int, state: str) -> "Text":
+    from rich.text import Text
+
+    text = Text(line)
+    text.stylize(COLOURS.get(state, "red"), start, start + len(state))
+    return text
 
 
 def describe_age(seconds: float) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from evorl.genome import HYPERPARAMETERS, Architecture, Genome
+from evorl.genome import Architecture, Genome
 
 DIGITS = 3  # significant ones of a number, or as many as it takes to tell two numbers apart
 EXACT = 17  # significant digits that tell any two floats apart
@@ -11,14 +11,24 @@ NOISE = "parameters"  # the mutation that changes weights only
 
 
 def describe_change(parent: Genome, child: Genome) -> str:
-    """What changed, such as `lr 0.001 → 0.00125, batch_size 64 → 128`."""
+    """What changed, such as `lr 0.001 → 0.002`; of several networks `critic layer_norm on`."""
     changes = [
-        *_architecture_changes(parent.architecture, child.architecture),
-        *_hyperparameter_changes(parent, child),
+        f"{_prefix(parent, name)}{change}"
+        for name, old in parent.architectures.items()
+        for change in _architecture_changes(old, child.architectures[name])
     ]
+    changes += _hyperparameter_changes(parent, child)
     if changes:
         return ", ".join(changes)
     return "noise on the weights" if child.mutation == NOISE else "copy"
+
+
+def describe_architectures(genome: Genome) -> str:
+    """The shapes of an agent's networks, by name if there are several."""
+    return ", ".join(
+        f"{_prefix(genome, name)}{describe_architecture(architecture)}"
+        for name, architecture in genome.architectures.items()
+    )
 
 
 def describe_architecture(architecture: Architecture) -> str:
@@ -31,7 +41,7 @@ def describe_architecture(architecture: Architecture) -> str:
 
 
 def describe_number(value: float, digits: int = DIGITS) -> str:
-    """A number with so many significant digits; near 1, as gamma is, those of its rest to 1."""
+    """A number with this many significant digits; near 1, as gamma is, those of its rest to 1."""
     if value == int(value):
         return str(int(value))
     if 0.9 < value < 1:
@@ -47,9 +57,14 @@ def join(sizes: Sequence[int]) -> str:
     return "-".join(str(size) for size in sizes)
 
 
+def _prefix(genome: Genome, network: str) -> str:
+    """What tells a network from the agent's others."""
+    return f"{network} " if len(genome.architectures) > 1 else ""
+
+
 def _hyperparameter_changes(parent: Genome, child: Genome) -> Iterator[str]:
-    for name in HYPERPARAMETERS:
-        old, new = parent.hyperparameters[name], child.hyperparameters[name]
+    for name, old in parent.hyperparameters.items():
+        new = child.hyperparameters[name]
         if old == new:
             continue
         for digits in range(DIGITS, EXACT + 1):

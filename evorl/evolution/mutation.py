@@ -58,7 +58,7 @@ class Mutation:
             architecture = dataclasses.replace(architecture, activation=activation)
         elif mutation == "hyperparameters":
             hyperparameters = self.explore.propose(hyperparameters, fitness, generation, random)
-        genome = Genome(id, architecture, hyperparameters, parent.id, generation, mutation)
+        genome = Genome(id, {"q": architecture}, hyperparameters, parent.id, generation, mutation)
         return Child(genome, state)
 
     def _kind(self, architecture: Architecture, random: np.random.Generator) -> str:

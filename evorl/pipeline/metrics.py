@@ -58,7 +58,10 @@ class Track:
                 name: [genome.hyperparameters[name] for genome in genomes]
                 for name in genomes[0].hyperparameters
             },
-            "hidden": [list(genome.architecture.hidden) for genome in genomes],
+            "hidden": {
+                name: [list(genome.architectures[name].hidden) for genome in genomes]
+                for name in genomes[0].architectures
+            },
             "shares": {name: round(share, 4) for name, share in context.timer.shares().items()},
         }
 

@@ -90,7 +90,7 @@ def make_genome(config: RunConfig, problem: Problem, agent: int) -> Genome:
         random = generator(config.seed, "spaces", agent)
         spaces = make_spaces(config)
         hyperparameters |= {name: space.sample(random) for name, space in spaces.items()}
-    return Genome(agent, architecture, hyperparameters)
+    return Genome(agent, {"q": architecture}, hyperparameters)
 
 
 def make_genomes(
@@ -102,7 +102,7 @@ def make_genomes(
         return genomes
     architecture, values = schedule.architecture, schedule.at(0)
     return [
-        dataclasses.replace(genome, architecture=architecture, hyperparameters=values)
+        dataclasses.replace(genome, architectures={"q": architecture}, hyperparameters=values)
         for genome in genomes
     ]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from evorl.doctor import CHECKS, Check, Finding, TwoRanks, checks, examine, wandb_login
-from evorl.reporting.colour import Ink
 
 from .answers import ROOT
 
@@ -190,8 +189,9 @@ def test_wandb(home, monkeypatch):
 def test_colours_of_a_line():
     from evorl.cli.doctor import finding_line
 
-    line = finding_line("torch", Finding("broken", "gone", "mend it"), True, Ink(True))
-    assert line == "torch         \x1b[31mbroken \x1b[0m  gone; mend it"
+    line = finding_line("torch", Finding("broken", "gone", "mend it"), True)
+    assert line.plain == "torch         broken   gone; mend it"
+    assert [(span.start, span.end, span.style) for span in line.spans] == [(14, 21, "red")]
 
 
 @pytest.fixture

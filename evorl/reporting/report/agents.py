@@ -6,9 +6,8 @@ A row is a line of metrics.jsonl. An agent's lists begin with its first row, `st
 from collections.abc import Sequence
 from typing import Any
 
-from evorl.evolution.change import describe_architecture
+from evorl.evolution.change import describe_architectures
 from evorl.evolution.lineage import Birth, Lineage, left
-from evorl.genome import HYPERPARAMETERS
 from evorl.reporting.report.metrics import MetricsLine
 from evorl.reporting.report.numbers import short
 
@@ -58,13 +57,12 @@ def agents(rows: Sequence[MetricsLine], lineage: Lineage, moving: Sequence[str])
 
 
 def moving_hyperparameters(rows: Sequence[MetricsLine]) -> list[str]:
-    """Those that differ between agents or over time, in the usual order."""
+    """Those that differ between agents or over time, in the order of the files."""
     values: dict[str, set[float | None]] = {}
     for row in rows:
         for name, each in row.hyperparameters.items():
             values.setdefault(name, set()).update(each)
-    known = [*HYPERPARAMETERS, *sorted(set(values) - set(HYPERPARAMETERS))]
-    return [name for name in known if len(values.get(name, ())) > 1]
+    return [name for name, each in values.items() if len(each) > 1]
 
 
 def _born(birth: Birth) -> dict[str, Any]:
@@ -78,7 +76,7 @@ def _born(birth: Birth) -> dict[str, Any]:
         "place": birth.place,
         "mutation": genome.mutation,
         "change": birth.change,
-        "architecture": describe_architecture(genome.architecture),
+        "architecture": describe_architectures(genome),
         "start": None,
         **{name: [] for name in SERIES},
         "hyperparameters": _Lists(),

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from evorl.evolution.change import NOISE
-from evorl.evolution.effects import effect, fitness_at, parent_fitness
 from evorl.evolution.lineage import Lineage
 from evorl.reporting.report.numbers import short
 
@@ -23,13 +22,12 @@ def mutation_effects(lineage: Lineage) -> dict[str, Any]:
     kinds: dict[str, list[tuple[int, float]]] = {}
     parents: list[float] = []
     for id, birth in lineage.births.items():
-        change, before = effect(lineage, birth), parent_fitness(lineage, birth)
-        if change is None or before is None or birth.genome.parent is None:
+        effect = lineage.effect(birth)
+        if effect.change is None or effect.parent is None:
             continue  # not evaluated, or dead
-        kinds.setdefault(birth.genome.mutation, []).append((id, change))
-        beside = fitness_at(lineage, birth.genome.parent, birth.generation)
-        if beside is not None:
-            parents.append(beside - before)
+        kinds.setdefault(birth.genome.mutation, []).append((id, effect.change))
+        if effect.stayed is not None:
+            parents.append(effect.stayed - effect.parent)
     found = [
         {"kind": kind, "label": WORDS.get(kind, kind), "ids": [id for id, _ in children]}
         | _summary([change for _, change in children])
