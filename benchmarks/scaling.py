@@ -35,7 +35,7 @@ from evorl.pipeline.context import Context
 from evorl.pipeline.save import Save
 from evorl.reporting.console import Console
 from evorl.runs.directory import RunDirectory
-from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.resume import make_checkpoints
 from evorl.training.office import Begin, Office, make_office
 from evorl.training.rank import Rank, make_rank
 

