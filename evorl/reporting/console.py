@@ -96,32 +96,15 @@ def render(stream: IO[str], *parts: "RenderableType", width: int | None = None) 
     from rich.console import Console as Rich
     from rich.text import Text
 
-    terminal = _is_terminal(stream)
-    rich = Rich(
-        file=stream,
-        color_system="auto" if wants_colour(stream) else None,
-        width=width or (None if terminal else FILE_WIDTH),
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
+    # With NO_COLOR (no-color.org) rich itself would keep bold and dim.
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    rich = Rich(file=stream, color_system=colours, highlight=False, markup=False, emoji=False)
+    if width or not rich.is_terminal:
+        rich.width = width or FILE_WIDTH
     with rich.capture() as captured:
         for part in parts:
             rich.print(part, soft_wrap=isinstance(part, str | Text))
     return "\n".join(line.rstrip() for line in captured.get().removesuffix("\n").split("\n"))
-
-
-def wants_colour(stream: IO[str]) -> bool:
-    """Whether text may be coloured: not in a file or a pipe, nor with NO_COLOR (no-color.org)."""
-    refused = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return not refused and _is_terminal(stream)
-
-
-def _is_terminal(stream: IO[str]) -> bool:
-    try:
-        return stream.isatty()
-    except ValueError:  # it is closed
-        return False
 
 
 def _write(stream: IO[str], *parts: "RenderableType") -> None:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from evorl.cli import cli
-from evorl.reporting.report.folder import RunsFolder
+from evorl.reporting.report.server import RunsFolder
 from tests.synthetic import family_lines, make_family_run
 
 from .answers import CARTPOLE, assert_one_error, everything_in

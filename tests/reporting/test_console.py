@@ -9,13 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 from rich.text import Text
 
-from evorl.reporting.console import (
-    Console,
-    plain_table,
-    render,
-    show_warnings_on,
-    wants_colour,
-)
+from evorl.reporting.console import Console, plain_table, render, show_warnings_on
 
 
 class Terminal(io.StringIO):
@@ -83,19 +77,6 @@ def test_warnings_are_lines(capsys):
     assert capsys.readouterr() == ("", "warning: look out\n")
 
 
-def test_a_terminal_has_colours(monkeypatch):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    assert wants_colour(Terminal())
-    assert not wants_colour(io.StringIO())
-
-
-def test_a_closed_stream_has_none():
-    closed = io.StringIO()
-    closed.close()
-    assert not wants_colour(closed)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "colours"),
     [("NO_COLOR", "1", False), ("NO_COLOR", "", True), ("TERM", "dumb", False)],
@@ -104,7 +85,9 @@ def test_going_without(monkeypatch, name, value, colours):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv(name, value)
-    assert wants_colour(Terminal()) is colours
+    text = Text("bold", "bold red")
+    assert (render(Terminal(), text) != "bold") is colours
+    assert render(io.StringIO(), text) == "bold"
 
 
 def test_nothing_in_a_text_is_markup():

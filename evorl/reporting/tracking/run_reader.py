@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 from evorl.config import RunConfig
 from evorl.evolution.lineage import Effect, Lineage, parse_line
 from evorl.runs.directory import BEST, LINEAGE, METRICS, RunDirectory
+from evorl.runs.files import JsonLines
 from evorl.runs.saved_agent import FACTS
 from evorl.runs.statistics import interquartile_mean
 
@@ -23,24 +23,6 @@ class Row(NamedTuple):
     values: dict[str, float]
 
 
-class GrowingLines:
-    """The lines of a file, each given once; one that is not complete yet comes later."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._offset = path, 0
-
-    def new(self) -> list[bytes]:
-        """Whole lines that were not there at the last call."""
-        if not self.path.exists():
-            return []
-        with self.path.open("rb") as file:
-            file.seek(self._offset)
-            text = file.read()
-        end = text.rfind(b"\n") + 1
-        self._offset += end
-        return text[:end].split(b"\n")[:-1]
-
-
 class RunReader:
     """Reads metrics.jsonl and lineage.jsonl as they grow."""
 
@@ -49,17 +31,22 @@ class RunReader:
         self.lineage = Lineage()
         self.effects: dict[str, list[Effect]] = {}  # of all children so far, by kind of mutation
         self.latest: dict[str, Any] = {}  # line of metrics.jsonl
-        self._metrics = GrowingLines(self.path / METRICS)
-        self._births = GrowingLines(self.path / LINEAGE)
+        self._lines = {METRICS: 0, LINEAGE: 0}  # that were read
         self._evolving = config.drawn.keys() | config.mutated.keys()
         self._common = config.algorithm.model_dump()  # what all agents start from
 
     def new_rows(self) -> Iterator[Row]:
         """The generations that were not read yet."""
-        for line in self._births.new():
+        for line in self._new_lines(LINEAGE):
             self.lineage.add(parse_line(line))
-        for text in self._metrics.new():
+        for text in self._new_lines(METRICS):
             yield self._row(json.loads(text))
+
+    def _new_lines(self, name: str) -> list[bytes]:
+        """Whole lines of a file that were not there at the last call."""
+        new = JsonLines(self.path / name).read()[self._lines[name] :]
+        self._lines[name] += len(new)
+        return new
 
     def _row(self, line: dict[str, Any]) -> Row:
         self.latest = line

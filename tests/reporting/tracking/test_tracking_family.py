@@ -9,7 +9,7 @@ from evorl.config import parse_config
 from evorl.evolution.lineage import Lineage, birth, parse_line
 from evorl.genome import Architecture, Genome
 from evorl.reporting.tracking.charts import births_table, curve, mutations_table, thinned
-from evorl.reporting.tracking.run_reader import GrowingLines, RunReader
+from evorl.reporting.tracking.run_reader import RunReader
 from evorl.runs.directory import RunDirectory
 from tests.synthetic import FAMILY, STEPS, child, evaluated, family_lines, initial, make_family_run
 
@@ -189,15 +189,14 @@ def test_reading_continues_where_it_was(tmp_path):
 
 
 def test_a_line_that_is_not_complete_comes_later(tmp_path):
-    path = tmp_path / "file"
-    lines = GrowingLines(path)
-    assert lines.new() == []
-    path.write_bytes(b"one\ntw")
-    assert lines.new() == [b"one"]
-    with path.open("ab") as file:
-        file.write(b"o\n\x85three\r\n")
-    assert lines.new() == [b"two", b"\x85three\r"]
-    assert lines.new() == []
+    directory = make_family_run(tmp_path)
+    run, path = RunReader(directory, config()), tmp_path / "family" / "metrics.jsonl"
+    lines = [json.dumps(metrics_line(g, [0, g + 1], [1.0, None])) + "\n" for g in range(2)]
+    path.write_text(lines[0] + lines[1][:40])
+    assert [row.generation for row in run.new_rows()] == [0]
+    path.write_text("".join(lines))
+    assert [row.generation for row in run.new_rows()] == [1]
+    assert list(run.new_rows()) == []
 
 
 def test_equal_genomes_under_other_ids_stay_apart():
