@@ -1,4 +1,4 @@
-"""The dashboard: the report's page over HTTP, for this machine unless told otherwise.
+"""The dashboard: the report's page over HTTP, for this machine unless --host says otherwise.
 
 It only ever reads, and nothing outside of its folder. It answers GET and HEAD only, and knows four
 addresses: / and /list (all runs, as a page and as data), /report and /data (some of them:

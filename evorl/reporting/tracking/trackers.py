@@ -1,7 +1,7 @@
 """Weights & Biases and TensorBoard, through Accelerate's trackers. Any method may raise.
 
-A tracker begins, logs generations, may draw curves and tables of the whole run, and is told the end
-and closed; one that raised is abandoned instead.
+A tracker begins, logs generations, may draw curves and tables of the whole run, gets the final
+figures and is closed; one that raised is abandoned instead.
 
 W&B's own step is 2 g for the numbers of generation g and 2 g + 1 for what is drawn after it, so
 that a run that resumes knows from the last step what is there already. Curves have the environment
