@@ -44,17 +44,14 @@ class Tell:
             context.fitness,
             standard_errors(context.returns),
         )
-        lines = [headline(found, self.hall.score, console.ink)]
-        lines += ranking(found, console.ink, everyone=console.verbose)
+        console.say(headline(found, self.hall.score), ranking(found, everyone=console.verbose))
         if console.verbose:
-            lines += [self._time(context), hyperparameter_line(genomes)]
-        console.say("\n".join(lines))
+            console.say(self._time(context), hyperparameter_line(genomes))
 
     def births(self, context: Context) -> None:
         """After evolution."""
         if self.console.verbose and self.evolve is not None and not context.finished:
-            births = birth_lines(self.evolve.births, self._genomes, self.console.ink)
-            self.console.say("\n".join(births))
+            self.console.say(*birth_lines(self.evolve.births, self._genomes))
 
     def _time(self, context: Context) -> str:
         seconds, steps = dict(context.timer.seconds), context.env_steps

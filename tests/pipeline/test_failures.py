@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import EvaluationConfig, Hyperparameters
+from evorl.config import EvaluationConfig
 from evorl.envs import EnvSpec, make_episodes, make_vector_env
 from evorl.errors import EnvError
 from evorl.experience import ReplayBuffer, UniformSampler
@@ -83,7 +83,7 @@ def spec_of(backend="sync", limit=MANY, **kwargs):
 
 
 def population_of(env):
-    genomes = [Genome(i, Architecture((8,)), Hyperparameters().model_dump()) for i in range(AGENTS)]
+    genomes = [Genome(i, Architecture((8,)), DQN().hyperparameters) for i in range(AGENTS)]
     return Population(genomes, make_problem(env.observation, env.action.n), DQN(), seed=3)
 
 

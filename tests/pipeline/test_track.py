@@ -100,7 +100,7 @@ def test_lines_of_metrics(tmp_path):
     assert first["exploration"] == [1.0, 0.5, 0.05]
     assert first["hyperparameters"]["lr"] == [1e-3, 1e-2, 0.5]
     assert set(first["hyperparameters"]) == set(DQN.hyperparameter_fields())
-    assert first["hidden"] == [[8], [8, 8], [40]]
+    assert first["hidden"] == {"q": [[8], [8, 8], [40]]}
     assert first["shares"] == {"act": 1.0}
     assert 0 <= first["seconds"] <= second["seconds"]
     assert first["steps_per_second"] > 0

@@ -117,7 +117,7 @@ def test_the_lineage_adds_up(usual):
             assert own[line["generation"]].fitness == line["fitness"][place]
             for name, values in line["hyperparameters"].items():
                 assert values[place] == birth.genome.hyperparameters[name]
-            assert line["hidden"][place] == list(birth.genome.architecture.hidden)
+            assert line["hidden"]["q"][place] == list(birth.genome.architectures["q"].hidden)
     for id, birth in lineage.births.items():
         genome = birth.genome
         assert (genome.parent is None) == (birth.generation == 0) == (id < 4)

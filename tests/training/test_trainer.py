@@ -343,7 +343,7 @@ def test_kinds_of_runs_end_and_repeat(tmp_path, options):
 
 def test_agents_have_their_own_values(tmp_path):
     line = metrics(run(tmp_path, *MIXED))[0]
-    assert line["hidden"] == [[16, 16], [8], [8], [8]]
+    assert line["hidden"] == {"q": [[16, 16], [8], [8], [8]]}
     own = line["hyperparameters"]
     assert own["lr"] == [1e-3, 1e-2, 1e-3, 1e-3]
     assert own["batch_size"] == [8, 16, 8, 8]
