@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from evorl.config import Hyperparameters, dump_config, parse_config
+from evorl.algorithms.dqn import DQN
+from evorl.config import dump_config, parse_config
 from evorl.evolution.lineage import birth, fitness_line
 from evorl.genome import Architecture, Genome
 from evorl.networks.initial import fresh_parameters
@@ -10,12 +11,13 @@ from evorl.networks.spec import NetworkSpec
 from evorl.runs.directory import RunDirectory
 from evorl.runs.saved_agent import SavedAgent
 
-HYPERPARAMETERS = Hyperparameters().model_dump()
+HYPERPARAMETERS = DQN().hyperparameters
 STEPS = 1000  # own steps a generation
 
 
 def initial(id=0, architecture=None, **hyperparameters):
-    return Genome(id, architecture or Architecture((64, 64)), HYPERPARAMETERS | hyperparameters)
+    own = architecture or Architecture((64, 64))
+    return Genome(id, {"q": own}, HYPERPARAMETERS | hyperparameters)
 
 
 def child(parent, id, born, mutation="hyperparameters", architecture=None, **hyperparameters):
@@ -25,7 +27,7 @@ def child(parent, id, born, mutation="hyperparameters", architecture=None, **hyp
         parent=parent.id,
         born=born,
         mutation=mutation,
-        architecture=architecture or parent.architecture,
+        architectures={"q": architecture or parent.architectures["q"]},
         hyperparameters=dict(parent.hyperparameters) | hyperparameters,
     )
 
@@ -70,8 +72,8 @@ def family_lines():
 def saved(genome=FAMILY[4], **facts):
     known = {"env": "CartPole-v1", "place": 1, "fitness": 404.0, "confirmed": 398.5}
     known |= {"generation": 4, "env_steps": 20 * STEPS, "own_steps": 5 * STEPS}
-    problem = NetworkSpec(4, 2)
-    return SavedAgent(genome, problem, fresh_parameters(problem, genome, 0), known | facts)
+    specs = {"q": NetworkSpec(4, 2, dueling=True)}
+    return SavedAgent(genome, specs, fresh_parameters(specs, genome, 0), known | facts)
 
 
 def make_run(folder, name="run", *, score=450.0, steps=(1000, 100), options=(), **config):

@@ -64,15 +64,15 @@ def only(kind, **changed):
     return MutationConfig(**{name: float(name == kind) for name in KINDS} | changed)
 
 
-def mutate(config, parent, state, *, problem=VECTOR, explore=None, seed=0, fitness=1.5):
-    mutation = Mutation(config, problem, explore or Doubling())
+def mutate(config, parent, state, *, spec=VECTOR, explore=None, seed=0, fitness=1.5):
+    mutation = Mutation(config, spec, explore or Doubling())
     random = np.random.default_rng(seed)
     return mutation(parent, state, id=77, generation=5, fitness=fitness, random=random)
 
 
-def parent_of(architecture, problem=VECTOR, seed=0, **options):
+def parent_of(architecture, spec=VECTOR, seed=0, **options):
     return genome(3, architecture), random_state(
-        np.random.default_rng(seed), architecture, problem, **options
+        np.random.default_rng(seed), architecture, spec, **options
     )
 
 
@@ -175,7 +175,7 @@ def assert_within(architecture, before, config):
 @given(seed=st.integers(0, 2**32), image=st.booleans(), outside=st.booleans())
 def test_a_long_line_of_mutations_stays_within_its_limits(seed, image, outside):
     random = np.random.default_rng(seed)
-    problem = IMAGE if image else VECTOR
+    spec = IMAGE if image else VECTOR
     config = MutationConfig(
         architecture=3,
         activation=1,
@@ -196,16 +196,16 @@ def test_a_long_line_of_mutations_stays_within_its_limits(seed, image, outside):
         size = (14, 2) if outside else (4, 5)
         start |= {"channels": size, "kernels": (3, 2), "strides": (2, 1)}
     architecture = Architecture(**start, layer_norm=bool(random.random() < 0.5))
-    mutation = Mutation(config, problem, Doubling())
+    mutation = Mutation(config, spec, Doubling())
     parent = genome(0, architecture)
-    state = newborn(fresh_parameters(problem, parent, 0))._replace(steps=int(random.integers(3000)))
+    state = newborn(fresh_parameters(spec, parent, 0))._replace(steps=int(random.integers(3000)))
     found = collections.Counter()
     for number in range(1, 101):
         child, after = mutation(
             parent, state, id=number, generation=number, fitness=0.0, random=random
         )
         assert child.parent == parent.id
-        assert_fits(problem, child.architecture, after)
+        assert_fits(spec, child.architecture, after)
         assert_within(child.architecture, parent.architecture, config)
         found[child.mutation] += 1
         parent, state = child, after
@@ -214,7 +214,7 @@ def test_a_long_line_of_mutations_stays_within_its_limits(seed, image, outside):
     assert min(parent.architecture.hidden) >= 6
     assert max(parent.architecture.hidden) <= 40
     assert 2 <= parent.architecture.depth <= 4
-    population = population_of([parent], problem, DQN())
+    population = population_of([parent], spec, DQN())
     population.rebuild([parent], [state])
     population.check([state])
 
@@ -225,7 +225,7 @@ def test_all_layers_and_convolutions_have_their_turn():
     config = only("architecture", new_layer=0)
     found = collections.Counter()
     for seed in range(400):
-        child, _ = mutate(config, parent, state, problem=IMAGE, seed=seed)
+        child, _ = mutate(config, parent, state, spec=IMAGE, seed=seed)
         sizes = child.architecture.channels + child.architecture.hidden
         pairs = zip(sizes, (5, 6, 20, 30), strict=True)
         (place,) = [k for k, (new, old) in enumerate(pairs) if new != old]
@@ -344,13 +344,13 @@ def test_the_parent_stays_as_it_is_and_the_same_seed_gives_the_same_child(kind):
 # noise
 
 
-@pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
-def test_noise_touches_its_share_of_the_weights(problem):
-    extra = {"channels": (8, 8), "kernels": (3, 2), "strides": (1, 1)} if problem.image else {}
+@pytest.mark.parametrize("spec", [VECTOR, IMAGE], ids=["vector", "image"])
+def test_noise_touches_its_share_of_the_weights(spec):
+    extra = {"channels": (8, 8), "kernels": (3, 2), "strides": (1, 1)} if spec.image else {}
     architecture = Architecture((100, 100), layer_norm=True, gated=(False, True), **extra)
-    parent, state = parent_of(architecture, problem, steps=10)
+    parent, state = parent_of(architecture, spec, steps=10)
     config = only("parameters", noise_fraction=0.15, noise=0.2)
-    found = mutate(config, parent, state, problem=problem).state
+    found = mutate(config, parent, state, spec=spec).state
     factors = []
     for name, old in state.online.items():
         new, touched = found.online[name], found.online[name] != old
