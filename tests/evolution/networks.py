@@ -6,13 +6,12 @@ import math
 import numpy as np
 import torch
 
-from evorl.algorithms.dqn import DQN
 from evorl.genome import ACTIVATIONS, Architecture
 from evorl.networks.initial import fresh_parameters
-from evorl.networks.layout import shapes
+from evorl.networks.layout import network_part, shapes
 from evorl.networks.module import to_module
 from evorl.networks.spec import NetworkSpec
-from evorl.population.group import AgentState
+from evorl.population.group import AgentState, newborn
 from tests.reference import genome, population_of, random_samples
 
 VECTOR = NetworkSpec(inputs=6, outputs=3)
@@ -41,9 +40,19 @@ def random_architecture(random, spec=VECTOR, **fixed):
     return Architecture(**values | fixed)
 
 
+def fresh(architecture, spec=VECTOR, seed=0):
+    """The weights of a newborn's network, by segment."""
+    return network_part(fresh_parameters({"q": spec}, genome(0, architecture), seed), "q")
+
+
+def whole(state):
+    """An agent of one network, whose weights go by its name."""
+    return newborn({}).with_network("q", state)._replace(steps=state.steps)
+
+
 def random_state(random, architecture, spec=VECTOR, dtype=torch.float32, steps=5000):
-    """Weights of a newborn, its gates opened; another target network, and moments."""
-    own = fresh_parameters(spec, genome(0, architecture), int(random.integers(1000)))
+    """Of one network: a newborn's weights, gates opened; another target network, and moments."""
+    own = fresh(architecture, spec, int(random.integers(1000)))
     online, target, m, v = ({} for _ in PARTS)
     for name, value in own.items():
         noise, m[name], v[name] = (
@@ -68,10 +77,10 @@ def module_values(spec, architecture, parameters, obs):
 
 def live_values(spec, architecture, state, obs):
     """Q values [B, A] of a live population."""
-    population = population_of([genome(0, architecture)], spec, DQN(), dtype=obs.dtype)
-    population.rebuild(population.genomes, [state])
-    population.check([state])
-    return population.groups[0].values(obs[None])[0].T
+    population = population_of([genome(0, architecture)], spec, dtype=obs.dtype)
+    population.rebuild(population.genomes, [whole(state)])
+    population.check([whole(state)])
+    return population.groups[0].online["q"](obs[None])[0]
 
 
 def change(before, after):
@@ -103,7 +112,7 @@ def copied(state):
 
 def learn(population, random, updates):
     """So many updates of every agent on random data; the samples used."""
-    requests, spec = population.requests(np.full(population.size, updates)), population.spec
+    requests, spec = population.requests(np.full(population.size, updates)), population.specs["q"]
     shape = spec.image or (spec.inputs,)
     flat = NetworkSpec(math.prod(shape), spec.outputs)
     samples = random_samples(requests, flat, random, dtype=population.dtype)
@@ -116,7 +125,7 @@ def learn(population, random, updates):
 def trained(architectures, updates, spec=VECTOR, *, dtype=torch.float32, seed=0, **changed):
     """A population of these after some updates."""
     genomes = [genome(i, a, **changed) for i, a in enumerate(architectures)]
-    population = population_of(genomes, spec, DQN(), dtype=dtype)
+    population = population_of(genomes, spec, dtype=dtype)
     random = np.random.default_rng(seed)
     while updates > 0:
         learn(population, random, min(updates, 100))

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from evorl.algorithms.dqn import DQN
 from evorl.evolution import surgery
 from evorl.evolution.surgery import (
     add_layer,
@@ -37,6 +36,7 @@ from tests.evolution.networks import (
     random_obs,
     random_state,
     trained,
+    whole,
 )
 from tests.reference import LoneNetwork, fold_one, genome, places, population_of
 
@@ -73,7 +73,7 @@ def assert_same_function(spec, architecture, state, changed, obs, tolerance=1e-5
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_growing_keeps_the_function(activation, spec, dueling):
     random = np.random.default_rng(0)
-    for _ in range(8):
+    for _ in range(4):
         options = {"activation": activation, "layer_norm": False, "dueling": dueling}
         architecture = random_architecture(random, spec, **options)
         state = random_state(random, architecture, spec)
@@ -88,7 +88,7 @@ def test_growing_keeps_the_function(activation, spec, dueling):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_a_new_layer_keeps_the_function_under_layer_norm(activation, spec, dueling):
     random = np.random.default_rng(1)
-    for _ in range(8):
+    for _ in range(4):
         options = {"activation": activation, "layer_norm": True, "dueling": dueling}
         architecture = random_architecture(random, spec, **options)
         state = random_state(random, architecture, spec)
@@ -127,7 +127,7 @@ def test_new_units_change_little_under_layer_norm(updates, dueling):
     obs = random_obs(random, count=256)
     found = {activation: [] for activation in ACTIVATIONS}
     for i, architecture in enumerate(architectures):
-        state = population.state(i)
+        state = population.state(i).network("q")
         before = module_values(VECTOR, architecture, state.online, obs)
         for k, count in itertools.product(range(architecture.depth), (16, 32)):
             layer = hidden_units(architecture, k)
@@ -349,7 +349,7 @@ def experienced(spec=VECTOR):
     population = trained(architectures, updates, spec, batch_size=batch_size, lr=LR)
     states = []
     for i in range(len(architectures)):
-        state = population.state(i)
+        state = population.state(i).network("q")
         v = {name: value / (1 - 0.999**updates) for name, value in state.v.items()}
         states.append(state._replace(v=v, steps=10_000))  # nothing left of the bias correction
     return architectures, states
@@ -384,9 +384,9 @@ def rebuilt(changed, forget=False, spec=VECTOR, dtype=torch.float32, **options):
         genome(i, architecture, batch_size=128 if spec is VECTOR else 32, lr=LR)
         for i, (architecture, _) in enumerate(changed)
     ]
-    population = population_of(genomes, spec, DQN(), dtype=dtype, **options)
-    population.rebuild(genomes, states)
-    population.check(states)
+    population = population_of(genomes, spec, dtype=dtype, **options)
+    population.rebuild(genomes, list(map(whole, states)))
+    population.check(list(map(whole, states)))
     return population
 
 
@@ -427,14 +427,14 @@ def test_new_weights_learn_at_once_and_never_jump(what):
     changed = grown_agents(what)
     new = new_weights(changed)
     population = rebuilt(changed, spec=IMAGE if what == "channels" else VECTOR)
-    start = [population.state(i).online for i in range(population.size)]
+    start = [population.state(i).network("q").online for i in range(population.size)]
     random = np.random.default_rng(9)
     learn(population, random, 1)
-    middle = [population.state(i).online for i in range(population.size)]
+    middle = [population.state(i).network("q").online for i in range(population.size)]
     samples, requests = learn(population, random, 1)
     seen = {agent: samples.obs[where] for agent, _, where in places(requests)}
     for i, (architecture, _) in enumerate(changed):
-        after = population.state(i).online
+        after = population.state(i).network("q").online
         for old, now in ((start[i], middle[i]), (middle[i], after)):
             assert moves(old, now, new[i]).max() < 1.01
         free = can_learn(architecture, middle[i], seen[i])
@@ -445,10 +445,10 @@ def test_new_weights_learn_at_once_and_never_jump(what):
             if architecture.activation != "relu":
                 assert moved[fresh].all(), (i, name)
     for _ in range(5 if what == "channels" else 30):  # and later, as gradients of new weights grow
-        before = [population.state(i).online for i in range(population.size)]
+        before = [population.state(i).network("q").online for i in range(population.size)]
         learn(population, random, 1)
         for i in range(population.size):
-            assert moves(before[i], population.state(i).online, new[i]).max() < 1.01
+            assert moves(before[i], population.state(i).network("q").online, new[i]).max() < 1.01
 
 
 @pytest.mark.parametrize("what", ["units", "layer"])
@@ -489,10 +489,10 @@ def test_without_a_mark_new_weights_would_jump(what):
     population = rebuilt(changed, forget=True)
     random, largest = np.random.default_rng(9), np.zeros(len(changed))
     for _ in range(2):
-        before = [population.state(i).online for i in range(population.size)]
+        before = [population.state(i).network("q").online for i in range(population.size)]
         learn(population, random, 1)
         for i in range(population.size):
-            jump = float(moves(before[i], population.state(i).online, new[i]).max())
+            jump = float(moves(before[i], population.state(i).network("q").online, new[i]).max())
             largest[i] = max(largest[i], jump)
     assert (largest > 2).all()
 
@@ -562,7 +562,7 @@ def test_grown_agents_equal_plain_pytorch():
     ]
     population = trained(architectures, 60, dtype=torch.float64, max_grad_norm=0.5)
     random = np.random.default_rng(10)
-    states = [population.state(i) for i in range(5)]
+    states = [population.state(i).network("q") for i in range(5)]
     changed = [
         add_units(architectures[0], states[0], hidden_units(architectures[0], 1), 9, random),
         add_layer(architectures[1], states[1], 0, random),
@@ -584,7 +584,7 @@ def test_grown_agents_equal_plain_pytorch():
             obs, action, rewards, next_obs, bootstrap, weight, _ = (f[where] for f in samples)
             alone[agent].learn(obs, action, rewards, next_obs, bootstrap, weight * len(where))
     for i, agent in enumerate(alone):
-        state = population.state(i)
+        state = population.state(i).network("q")
         assert any(new.any() for new in agent.new.values())
         expected = agent.online.read(), agent.target.read(), agent.m, agent.v
         for part, values in zip(PARTS, expected, strict=True):
@@ -599,7 +599,7 @@ def test_grown_agents_equal_plain_pytorch():
 @pytest.mark.skipif(not has_compiler(), reason="torch.compile needs g++")
 def test_compiled_updates_of_new_weights_equal_eager_ones():
     architecture = Architecture((12, 9), "tanh", True)
-    state = trained([architecture], 60, dtype=torch.float64).state(0)
+    state = trained([architecture], 60, dtype=torch.float64).state(0).network("q")
     random = np.random.default_rng(11)
     changed = [
         add_layer(architecture, state, 0, random),
@@ -698,13 +698,14 @@ def test_units_shared_with_a_gated_layer_are_not_reset():
 def test_a_unit_that_dies_is_found_after_training(layer_norm):
     """Dead from birth; the others learn, and none of them is taken for dead."""
     architecture = Architecture((16, 16), layer_norm=layer_norm)
-    population = population_of([genome(0, architecture)], VECTOR, DQN())
+    population = population_of([genome(0, architecture)], VECTOR)
     state = population.state(0)
-    state.online["hidden0.shift" if layer_norm else "hidden0.bias"][4] = -100
+    state.online["q.hidden0.shift" if layer_norm else "q.hidden0.bias"][4] = -100
     population.rebuild(population.genomes, [state])
     random = np.random.default_rng(0)
     for _ in range(10):
         learn(population, random, 100)
-    found = [dormant_units(population.state(0), hidden_units(architecture, k)) for k in range(2)]
+    state = population.state(0).network("q")
+    found = [dormant_units(state, hidden_units(architecture, k)) for k in range(2)]
     assert found[0].nonzero().view(-1).tolist() == [4]
     assert not found[1].any()
