@@ -16,7 +16,7 @@ from tests.reference import population_of
 
 torch.set_num_threads(1)
 
-PROBLEM = NetworkSpec(4, 3)
+SPEC = NetworkSpec(4, 3)
 AGENTS = [
     {"hidden": (16, 16), "lr": 1e-2, "learn_step": 1, "batch_size": 8},
     {"hidden": (16,), "lr": 1e-3, "learn_step": 3, "batch_size": 5},
@@ -31,7 +31,7 @@ def make_population(agents=AGENTS):
         own = {name: value for name, value in values.items() if name != "hidden"}
         numbers = DQN(**own).hyperparameters
         genomes.append(Genome(i, Architecture(values["hidden"]), numbers))
-    return population_of(genomes, PROBLEM, DQN(), seed=2)
+    return population_of(genomes, SPEC, DQN(), seed=2)
 
 
 def make_learn(population, prioritised=False, shared=True, items=60, **options):
