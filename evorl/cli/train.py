@@ -15,8 +15,8 @@ from evorl.reporting.console import Console
 
 if TYPE_CHECKING:
     from evorl.distributed.world import World
+    from evorl.training.resume import Resume
     from evorl.training.score import Score
-    from evorl.training.trainer import Resume
 
 
 @click.command(short_help="Train as a YAML file says, and print the held-out score.")
@@ -122,7 +122,9 @@ def run_and_tell(
     from evorl.training.trainer import train as run_training
 
     with ending_on_signals():
-        result = run_training(config, console, schedule, world, resume)
+        result = run_training(
+            config, console=console, schedule=schedule, world=world, resume=resume
+        )
     if result is None:
         return None
     score, whose = result.score, f"seed {config.seed}: " if schedule else ""
@@ -130,5 +132,5 @@ def run_and_tell(
         f"{whose}held-out score over {score.episodes} episodes: mean {show_estimate(score.mean)},"
         f" IQM {show_estimate(score.iqm)}"
     )
-    click.echo(f"best agent, metrics and summary: {result.directory.path}")
+    click.echo(f"best agent, metrics and summary: {result.directory}")
     return score

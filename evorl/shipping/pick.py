@@ -15,7 +15,7 @@ from evorl.envs import EnvSpec
 from evorl.errors import CheckpointError, RunError
 from evorl.genome import Genome
 from evorl.networks.layout import Parameters, Problem, shapes
-from evorl.pipeline.save import POPULATION, Agents, read_agents
+from evorl.pipeline.snapshot import POPULATION, Snapshot
 from evorl.runs.checkpoint import Checkpoint
 from evorl.runs.directory import BEST, LOCK, RunDirectory
 from evorl.runs.run_checkpoints import make_checkpoints
@@ -81,7 +81,7 @@ def _find(directory: RunDirectory, config: RunConfig, id: int | None) -> Found:
     if id is None:
         return _best(directory)
     checkpoint = make_checkpoints(config, directory, directory.schedule()).newest([POPULATION])
-    agents = _agents(checkpoint) if checkpoint else Agents([], [], [])
+    agents = _agents(checkpoint) if checkpoint else Snapshot([], [], [])
     ids = [genome.id for genome in agents.genomes]
     if id not in ids:
         return _best_if_asked(directory, id, ids)
@@ -94,9 +94,9 @@ def _find(directory: RunDirectory, config: RunConfig, id: int | None) -> Found:
     return Found(agents.genomes[place], agents.states[place].online, facts, None, title)
 
 
-def _agents(checkpoint: Checkpoint) -> Agents:
+def _agents(checkpoint: Checkpoint) -> Snapshot:
     try:
-        return read_agents(checkpoint)
+        return Snapshot.read(checkpoint)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"{checkpoint.path}: its agents are not of this version: {error!r}"
         raise CheckpointError(one_line(what)) from None
