@@ -45,7 +45,8 @@ def killed_at(number, folder, start):
 
 def started(folder, schedule=None):
     config = parse_config(CONFIG, [f"run.folder={folder}", SHORT])
-    return train(along(config, schedule) if schedule else config, schedule=schedule).directory
+    result = train(along(config, schedule) if schedule else config, schedule=schedule)
+    return RunDirectory(result.directory)
 
 
 @pytest.mark.parametrize("schedule", [None, SCHEDULE], ids=["plain", "schedule"])

@@ -38,7 +38,7 @@ def config_of(folder, *overrides, limit=10_000):
 def run(config, console=None, resume=None):
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        path = train(config, console, resume=resume).directory.path
+        path = train(config, console=console, resume=resume).directory
     return path, [str(warning.message) for warning in warned]
 
 
@@ -102,7 +102,9 @@ def test_a_resumed_run_ends_with_the_same_bytes(usual, tmp_path):
 
 
 def test_the_limit_ends_a_run(tmp_path):
-    with pytest.raises(EnvError, match=r"too often \(6, 5 allowed; .*: envs.tiny.Broken: no step"):
+    with pytest.raises(
+        EnvError, match=r"too often \(6, 5 allowed; .*: tests.envs.tiny.Broken: no step"
+    ):
         run(config_of(tmp_path, limit=5))
 
 
