@@ -65,52 +65,43 @@ class Callbacks:
     def begin(self, context: Context) -> None:
         """When a generation begins."""
         if not context.finished:
-            self._call("on_generation_begin", context.snapshot, context.snapshot.generation)
+            self._call("on_generation_begin", context.snapshot, context.generation)
 
     def evaluated(self, context: Context) -> None:
         """After the evaluation, before anybody is replaced."""
         self._call("on_evaluated", context.snapshot)
-        context.snapshot.finished |= self._stop
 
     def evolved(self, context: Context) -> None:
         """After selection and mutation."""
         if context.snapshot.evolved:
             self._call("on_evolved", context.snapshot)
-            context.snapshot.finished |= self._stop
 
     def checkpointed(self, context: Context) -> None:
         """After a checkpoint, if there is one of this generation."""
         if context.snapshot.saved:
             self._call("on_checkpoint", context.snapshot)
-            context.snapshot.finished |= self._stop
 
     def end(self, context: Context) -> None:
         """After the held-out score."""
         self._call("on_run_end", context.snapshot)
 
     def _call(self, hook: str, snapshot: Snapshot, generation: int | None = None) -> None:
+        generation = snapshot.ended if generation is None else generation
         for callback in self.callbacks:
             try:
                 getattr(callback, hook)(self._event(snapshot, generation))
             except Exception as error:
                 name, why = type(callback).__name__, f"{type(error).__name__}: {error}"
-                raise RunError(
-                    one_line(f"{self.directory}: callback {name}.{hook} failed: {why}")
-                ) from error
+                what = f"{self.directory}: callback {name}.{hook} failed: {why}"
+                raise RunError(one_line(f"{what}; mend it, and resume the run")) from error
+        if hook != "on_generation_begin":  # else its own end is to come
+            snapshot.finished |= self._stop
 
-    def _event(self, snapshot: Snapshot, generation: int | None) -> Event:
+    def _event(self, snapshot: Snapshot, generation: int) -> Event:
         fitness, returns = snapshot.fitness.copy(), snapshot.returns.copy()
         fitness.flags.writeable = returns.flags.writeable = False
-        return Event(
-            snapshot.ended if generation is None else generation,
-            snapshot.env_steps,
-            tuple(snapshot.genomes),
-            fitness,
-            returns,
-            snapshot.best,
-            self.directory,
-            self._ask_to_stop,
-        )
+        view = (tuple(snapshot.genomes), fitness, returns, snapshot.best)
+        return Event(generation, snapshot.env_steps, *view, self.directory, self._ask_to_stop)
 
     def _ask_to_stop(self) -> None:
         self._stop = True
