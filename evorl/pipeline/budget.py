@@ -11,8 +11,8 @@ import numpy as np
 
 from evorl.config import BudgetConfig
 from evorl.errors import RunError
-from evorl.pipeline.context import Context, Progress
-from evorl.pipeline.snapshot import Snapshot
+from evorl.pipeline.context import Context
+from evorl.pipeline.snapshot import Progress, Snapshot
 from evorl.reporting.console import Console
 from evorl.runs.directory import BEST, CHECKPOINTS, RunDirectory
 

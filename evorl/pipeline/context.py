@@ -1,27 +1,14 @@
-"""What the stages of a run share: how far this rank's agents have come, and where its time goes.
-
-Legend: P agents, E episodes of an evaluation.
-"""
+"""What the stages of a run share: how far this rank's agents have come, and where its time goes."""
 
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from evorl.envs.rebuilding import Failures, with_trace
-
-if TYPE_CHECKING:
-    from evorl.pipeline.snapshot import Snapshot
-
-# What belongs to an agent, what the main rank plans, and what ranks count.
-ARRAYS = ("agent_steps", "agent_updates", "loss", "epsilon", "returns", "fitness")
-PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
-COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
+from evorl.pipeline.snapshot import COUNTS, Progress, Snapshot
 
 
 class Timer:
@@ -56,53 +43,6 @@ class Span:
 
 
 @dataclass
-class Progress:
-    """How far agents have come: those of one rank (Context), or all of them (Snapshot)."""
-
-    agents: int
-    generation: int = 0  # generations completed
-    begins: int = 0  # the iteration with which the next generation, or this one, begins
-    ends: int = 0  # the iteration before which it is over
-    last: bool = False  # it is the last one
-    finished: bool = False
-    env_steps: int = 0  # training steps of all agents together, of those replaced since, too
-    evaluation_steps: int = 0  # environment steps spent on scoring
-    latest_evaluation: int = 0  # of these, in the latest generation
-    updates: int = 0  # of all agents together
-    episodes: int = 0  # training episodes that ended by themselves
-    failures: int = 0  # exceptions of environments, which were rebuilt
-
-    def __post_init__(self) -> None:
-        # Each agent's own steps, its ancestors' included: what its exploration goes by.
-        self.agent_steps: npt.NDArray[np.int64] = np.zeros(self.agents, dtype=np.int64)
-        self.agent_updates = self.agent_steps.copy()  # likewise with those of its ancestors
-        self.loss: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # latest of each agent
-        self.epsilon = np.ones(self.agents)
-        self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
-        self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # their means
-
-    def numbers(self) -> dict[str, int]:
-        """What all agents have in common."""
-        return {name: getattr(self, name) for name in (*COUNTS, *PLAN)}
-
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """What belongs to each agent."""
-        return {name: getattr(self, name) for name in ARRAYS}
-
-    def take(
-        self,
-        numbers: Mapping[str, int],
-        arrays: Mapping[str, npt.NDArray[np.generic]],
-        own: slice = slice(None),
-    ) -> None:
-        """Become what these say, for some of the agents."""
-        for name in (*COUNTS, *PLAN):
-            setattr(self, name, numbers[name])
-        for name in ARRAYS:
-            setattr(self, name, arrays[name][own].copy())
-
-
-@dataclass
 class Context(Progress):
     """This rank's agents. An iteration is one step of every environment.
 
@@ -120,14 +60,14 @@ class Context(Progress):
         self._snapshot: Snapshot | None = None
 
     @property
-    def snapshot(self) -> "Snapshot":
+    def snapshot(self) -> Snapshot:
         """All agents of all ranks at the latest generation's end; the main rank has it."""
         if self._snapshot is None:
             raise RuntimeError("there is no snapshot: only on the main rank, after Gather")
         return self._snapshot
 
     @snapshot.setter
-    def snapshot(self, snapshot: "Snapshot") -> None:
+    def snapshot(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
     def begin_generation(self, snapshot: Progress, own: slice) -> None:

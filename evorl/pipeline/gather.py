@@ -17,9 +17,9 @@ from safetensors.torch import load
 
 from evorl.distributed.world import World
 from evorl.errors import RunError
-from evorl.pipeline.context import ARRAYS, COUNTS, Context
+from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import fitness_of
-from evorl.pipeline.snapshot import Snapshot, digests
+from evorl.pipeline.snapshot import ARRAYS, COUNTS, Snapshot, digests
 from evorl.population.group import AgentState
 from evorl.population.grouping import kinds_of
 from evorl.population.population import Population

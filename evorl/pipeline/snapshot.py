@@ -3,10 +3,11 @@
 Gather makes it from the ranks, evolution changes it to the next, Save writes it, Broadcast sends
 it, a resumed run reads it. In one process it is handed on as it is, and serialised by Save only.
 
-Legend: P agents.
+Legend: P agents, E episodes of an evaluation.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,65 @@ from torch import Tensor
 
 from evorl.genome import Genome
 from evorl.networks.layout import Parameters
-from evorl.pipeline.context import ARRAYS, Progress
 from evorl.population.group import AgentState
 from evorl.runs.checkpoint import Checkpoint, digest, serialise
 
+# What belongs to an agent, what the main rank plans, and what ranks count.
+ARRAYS = ("agent_steps", "agent_updates", "loss", "epsilon", "returns", "fitness")
+PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
+COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
 POPULATION, STAGES = "population", "progress"  # files of a checkpoint
 PARTS = AgentState._fields[:4]  # those that are weights
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
+
+
+@dataclass
+class Progress:
+    """How far agents have come: those of one rank (Context), or all of them (Snapshot)."""
+
+    agents: int
+    generation: int = 0  # generations completed
+    begins: int = 0  # the iteration with which the next generation, or this one, begins
+    ends: int = 0  # the iteration before which it is over
+    last: bool = False  # it is the last one
+    finished: bool = False
+    env_steps: int = 0  # training steps of all agents together, of those replaced since, too
+    evaluation_steps: int = 0  # environment steps spent on scoring
+    latest_evaluation: int = 0  # of these, in the latest generation
+    updates: int = 0  # of all agents together
+    episodes: int = 0  # training episodes that ended by themselves
+    failures: int = 0  # exceptions of environments, which were rebuilt
+
+    def __post_init__(self) -> None:
+        # Each agent's own steps, its ancestors' included: what its exploration goes by.
+        self.agent_steps: npt.NDArray[np.int64] = np.zeros(self.agents, dtype=np.int64)
+        self.agent_updates = self.agent_steps.copy()  # likewise with those of its ancestors
+        self.loss: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # latest of each agent
+        self.epsilon = np.ones(self.agents)
+        self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
+        self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # their means
+
+    def numbers(self) -> dict[str, int]:
+        """What all agents have in common."""
+        return {name: getattr(self, name) for name in (*COUNTS, *PLAN)}
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """What belongs to each agent."""
+        return {name: getattr(self, name) for name in ARRAYS}
+
+    def take(
+        self,
+        numbers: Mapping[str, int],
+        arrays: Mapping[str, npt.NDArray[np.generic]],
+        own: slice = slice(None),
+    ) -> None:
+        """Become what these say, for some of the agents."""
+        for name in (*COUNTS, *PLAN):
+            setattr(self, name, numbers[name])
+        for name in ARRAYS:
+            setattr(self, name, arrays[name][own].copy())
 
 
 class Snapshot(Progress):

@@ -17,8 +17,9 @@ from evorl.genome import Architecture, Genome
 from evorl.pipeline import collect as collecting
 from evorl.pipeline.champion import Confirm
 from evorl.pipeline.collect import Collect
-from evorl.pipeline.context import COUNTS, Context, count_failures
+from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.evaluate import Evaluate, play
+from evorl.pipeline.snapshot import COUNTS
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
 from evorl.seeding import integers
