@@ -43,17 +43,6 @@ class Champion(NamedTuple):
     own_steps: int
     own_updates: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the weights."""
-        known = {name: getattr(self, name) for name in ("generation", "own_steps", "own_updates")}
-        return known | {"genome": self.genome.to_json(), "steps": self.state.steps}
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any], state: AgentState) -> "Champion":
-        """Back from to_json's values and the weights."""
-        known = {name: values[name] for name in ("generation", "own_steps", "own_updates")}
-        return cls(Genome.from_json(values["genome"]), state, **known)
-
 
 class Confirm:
     """Lets the best of each evaluation play further, and keeps best/ in the run's directory."""
@@ -167,18 +156,19 @@ class Confirm:
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `restore` needs, as JSON and tensors."""
         if self.best is None or self.champion is None or self.returns is None:
-            return {"champion": None}, {}
-        values = {"champion": self.champion.to_json(), "facts": self.best.facts}
+            return {}, {}
+        values = {**self.champion._asdict(), "genome": self.champion.genome.to_json()}
+        values |= {"state": self.champion.state.steps, "facts": self.best.facts}
         return values, pack([self.champion.state]) | {"returns": torch.from_numpy(self.returns)}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Resume from an earlier `state`; best/ becomes what it was then."""
-        found = values["champion"]
-        if found is None:
+        if not values:
             return
-        self.champion = Champion.from_json(found, unpack(tensors, [found["steps"]])[0])
-        genome, weights = self.champion.genome, self.champion.state.online
-        self.best = SavedAgent(genome, self.problem, weights, values["facts"])
+        genome, (state,) = Genome.from_json(values["genome"]), unpack(tensors, [values["state"]])
+        numbers = (values[name] for name in Champion._fields[2:])
+        self.champion = Champion(genome, state, *numbers)
+        self.best = SavedAgent(genome, self.problem, state.online, values["facts"])
         self.returns = tensors["returns"].numpy().copy()
         self.directory.save_best(self.best)
 

@@ -13,7 +13,6 @@ processes that have one of these labels. One that has `state` and `restore` is i
 """
 
 from collections.abc import Callable, Collection, Generator
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
@@ -43,20 +42,7 @@ class Stateful(Protocol):
 
 C = TypeVar("C", bound=Iterating)
 Stage = Callable[[C], Generator[None, None, None] | None]
-
-
-@dataclass(frozen=True)
-class Step(Generic[C]):
-    """A stage and when it runs."""
-
-    stage: Stage[C]
-    every: int | Callable[[C], bool]
-
-    def due(self, context: C) -> bool:
-        """Whether the stage runs in this iteration; `every=n` means in iterations n, 2n, …"""
-        if callable(self.every):
-            return self.every(context)
-        return (context.iteration + 1) % self.every == 0
+When = int | Callable[[C], bool]  # every n iterations, or whenever it is true
 
 
 class Task(Generic[C]):
@@ -64,20 +50,17 @@ class Task(Generic[C]):
 
     def __init__(self, context: C, labels: Collection[str] = ("main", "standalone")) -> None:
         self.context, self.labels = context, frozenset(labels)
-        self.steps: list[Step[C]] = []
+        self.stages: list[tuple[Stage[C], When[C]]] = []
         self.stateful: list[Stateful] = []  # those of this process, for its checkpoints
 
     def use(
-        self,
-        stage: Stage[C],
-        every: int | Callable[[C], bool] = 1,
-        filter_labels: Collection[str] | None = None,
+        self, stage: Stage[C], every: When[C] = 1, filter_labels: Collection[str] | None = None
     ) -> "Task[C]":
         """Add a stage that runs every so many iterations, or when `every(context)` is true."""
         if not callable(every) and every < 1:
             raise ValueError(f"a stage runs every 1 iteration or more, got {every}")
         if filter_labels is None or self.labels & set(filter_labels):
-            self.steps.append(Step(stage, every))
+            self.stages.append((stage, every))
             if isinstance(stage, Stateful):
                 self.stateful.append(stage)
         return self
@@ -92,8 +75,8 @@ class Task(Generic[C]):
         """One iteration: the stages due at its beginning, then what they left for the end."""
         waiting: list[Generator[None, None, None]] = []
         try:
-            for step in [step for step in self.steps if step.due(self.context)]:
-                rest = step.stage(self.context)
+            for stage in [stage for stage, every in self.stages if self._due(every)]:
+                rest = stage(self.context)
                 if rest is not None:
                     next(rest, None)
                     waiting.append(rest)
@@ -104,6 +87,12 @@ class Task(Generic[C]):
             while waiting:
                 waiting.pop().close()
         self.context.iteration += 1
+
+    def _due(self, every: When[C]) -> bool:
+        """Whether a stage runs in this iteration; `every=n` means in iterations n, 2n, …"""
+        if callable(every):
+            return every(self.context)
+        return (self.context.iteration + 1) % every == 0
 
 
 def labels_of(world: World) -> frozenset[str]:
