@@ -90,7 +90,10 @@ def plain_genome(genome: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain_metrics(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of metrics.jsonl without times."""
+    """A line of metrics.jsonl without times, and with the widths of its only network."""
+    if isinstance(line["hidden"], dict):
+        (hidden,) = line["hidden"].values()
+        line = line | {"hidden": hidden}
     return {name: value for name, value in line.items() if name not in TIMES}
 
 

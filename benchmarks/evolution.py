@@ -25,7 +25,7 @@ import click
 import numpy as np
 from tqdm import tqdm
 
-from evorl.runs.statistics import Estimate, probability_of_improvement, summarise
+from evorl.runs.statistics import Estimate, probability_of_improvement, summarise_group
 from evorl.seeding import generator
 
 METHODS = ("evolution", "random_search", "none")
@@ -127,7 +127,8 @@ def compare(found: list[dict[str, Any]], methods: Sequence[str], name: str) -> l
     }
     scores = {method: own for method, own in scores.items() if len(own)}
     lines = []
-    for method, summary in summarise(scores).items():
+    for method, own in scores.items():
+        summary = summarise_group(own)
         own = [line for line in found if line["method"] == method]
         steps = np.mean([line["training_steps"] + line["evaluation_steps"] for line in own])
         lines.append(
@@ -135,7 +136,7 @@ def compare(found: list[dict[str, Any]], methods: Sequence[str], name: str) -> l
             f"  {summary.runs} runs of {steps:,.0f} steps"
         )
     for x, y in combinations(scores, 2):
-        chance = probability_of_improvement(scores[x], scores[y], generator(0, "compare"))
+        chance = probability_of_improvement([(scores[x], scores[y])], generator(0, "compare"))
         lines.append(f"P({x} > {y}) = {chance.value:.2f} ({chance.low:.2f} to {chance.high:.2f})")
     return lines
 

@@ -24,13 +24,14 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
     agents = len(HIDDEN)
     spec = evorl.EnvSpec("CartPole-v1", backend="sync")
     env = evorl.make_vector_env(spec, agents, ENVS)
-    common = evorl.Hyperparameters(epsilon_end=0.05, epsilon_steps=10_000).model_dump()
+    algorithm = evorl.DQN(epsilon_end=0.05, epsilon_steps=10_000)
+    action = evorl.ActionSpec("discrete", env.num_actions)
+    networks = algorithm.networks(evorl.observation_spec(env.observation), action)
     genomes = [
-        evorl.Genome(i, evorl.Architecture(HIDDEN[i]), common | {"lr": lr})
-        for i, lr in enumerate(LEARNING_RATES)
+        evorl.Genome(i, {"q": evorl.Architecture(hidden)}, algorithm.hyperparameters | {"lr": lr})
+        for i, (hidden, lr) in enumerate(zip(HIDDEN, LEARNING_RATES, strict=True))
     ]
-    problem = evorl.make_problem(env.observation, env.num_actions)
-    population = evorl.Population(genomes, problem, evorl.DQN(), seed=SEED)
+    population = evorl.Population(genomes, networks, algorithm, seed=SEED)
 
     shape, dtype = env.observation.shape, env.observation.dtype
     windows = evorl.NStep(agents * ENVS, 1, shape, dtype)
@@ -38,17 +39,15 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
     draws = [evorl.generator(SEED, "sample", i) for i in range(agents)]  # of each agent
     sampler = evorl.UniformSampler(buffer, draws)
     loader = evorl.ReplayLoader(sampler, "cpu")
-    exploration = evorl.Exploration(ENVS, env.num_actions)
-    exploration.reseed([evorl.generator(SEED, "explore", i) for i in range(agents)])
+    noise = evorl.NoiseStreams(algorithm, ENVS, action)
+    noise.reseed([evorl.generator(SEED, "explore", i) for i in range(agents)])
 
-    schedule = [population.hyperparameter(f"epsilon_{part}") for part in ("start", "end", "steps")]
     obs = env.reset(range(agents * ENVS))
     for step in trange(rounds, unit="round", disable=None):
         # act: every agent in each of its environments
-        rate = evorl.epsilon(np.full(agents, step * ENVS), *schedule)
-        explore, random = exploration.draw(rate)
+        exploration = population.exploration(np.full(agents, step * ENVS))
         grid = obs.reshape(agents, ENVS, *shape)
-        actions = population.act(grid, explore, random).reshape(-1)
+        actions = population.act(grid, noise.draw(), exploration).reshape(-1)
 
         # step and store: next_obs is the true last observation where an episode ended
         new = env.step(actions)
@@ -60,9 +59,9 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
 
         # learn: all batches of all agents and updates in one gather
         if step >= warm_up:
-            plans = population.plans(np.full(agents, updates))
-            learned = population.learn(loader.draw(plans), plans)
-            sampler.update_priorities(learned.td_errors, population.alive)
+            requests = population.requests(np.full(agents, updates))
+            learned = population.learn(loader.draw(requests), requests)
+            sampler.update_priorities(learned.priorities, population.alive)
     env.close()
 
     episodes = evorl.make_episodes(spec, agents * EPISODES)
@@ -70,7 +69,7 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
     returns = evorl.play(population, episodes, seeds, max_steps=500).returns
     episodes.close()
     for genome, own in zip(population.genomes, returns, strict=True):
-        hidden, lr = genome.architecture.hidden, genome.hyperparameters["lr"]
+        hidden, lr = genome.architectures["q"].hidden, genome.hyperparameters["lr"]
         print(f"agent {genome.id}: hidden {hidden!s:14} lr {lr:.0e}  mean return {own.mean():6.1f}")
     return returns
 

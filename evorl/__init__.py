@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evorl.algorithms.base import Algorithm as Algorithm
     from evorl.algorithms.base import Batch as Batch
+    from evorl.algorithms.base import Loss as Loss
+    from evorl.algorithms.base import Trained as Trained
     from evorl.algorithms.dqn import DQN as DQN
-    from evorl.algorithms.dqn import epsilon as epsilon
-    from evorl.algorithms.noise import Exploration as Exploration
+    from evorl.algorithms.noise import NoiseStreams as NoiseStreams
     from evorl.cli.errors import one_line_errors as one_line_errors
-    from evorl.config import Hyperparameters as Hyperparameters
     from evorl.config import RunConfig as RunConfig
     from evorl.config import load_config as load_config
     from evorl.config import parse_config as parse_config
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from evorl.envs import EnvSpec as EnvSpec
     from evorl.envs import make_episodes as make_episodes
     from evorl.envs import make_vector_env as make_vector_env
+    from evorl.envs.spaces import ActionSpec as ActionSpec
     from evorl.errors import ConfigError as ConfigError
     from evorl.errors import EvorlError as EvorlError
     from evorl.errors import RunError as RunError
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from evorl.experience.loader import ReplayLoader as ReplayLoader
     from evorl.genome import Architecture as Architecture
     from evorl.genome import Genome as Genome
+    from evorl.networks.spec import NetworkSpec as NetworkSpec
     from evorl.pipeline.callbacks import Callback as Callback
     from evorl.pipeline.callbacks import Event as Event
     from evorl.pipeline.context import Context as Context
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from evorl.runs.saved_agent import load_agent as load_agent
     from evorl.seeding import generator as generator
     from evorl.seeding import held_out as held_out
-    from evorl.training.build import make_problem as make_problem
+    from evorl.training.build import observation_spec as observation_spec
     from evorl.training.resume import start as start
     from evorl.training.score import score_run as score_run
     from evorl.training.signals import ending_on_signals as ending_on_signals
@@ -63,20 +65,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "algorithms.base": "Algorithm Batch",
-    "algorithms.dqn": "DQN epsilon",
-    "algorithms.noise": "Exploration",
+    "algorithms.base": "Algorithm Batch Loss Trained",
+    "algorithms.dqn": "DQN",
+    "algorithms.noise": "NoiseStreams",
     "cli.errors": "one_line_errors",
-    "config": "Hyperparameters RunConfig load_config parse_config",
+    "config": "RunConfig load_config parse_config",
     "config.section": "hyperparameter",
     "distributed.world": "World",
     "envs": "EnvSpec make_episodes make_vector_env",
+    "envs.spaces": "ActionSpec",
     "errors": "ConfigError EvorlError RunError",
     "evolution.mutation": "Mutation",
     "evolution.selection": "Selection",
     "experience": "NStep PrioritisedSampler ReplayBuffer UniformSampler",
     "experience.loader": "ReplayLoader",
     "genome": "Architecture Genome",
+    "networks.spec": "NetworkSpec",
     "pipeline.callbacks": "Callback Event",
     "pipeline.context": "Context",
     "pipeline.evaluate": "play",
@@ -88,7 +92,7 @@ _MODULES = {
     "runs.directory": "RunDirectory",
     "runs.saved_agent": "load_agent",
     "seeding": "generator held_out",
-    "training.build": "make_problem",
+    "training.build": "observation_spec",
     "training.resume": "start",
     "training.score": "score_run",
     "training.signals": "ending_on_signals",

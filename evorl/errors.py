@@ -22,3 +22,8 @@ class RunError(EvorlError):
 
 class CheckpointError(EvorlError):
     """A checkpoint that cannot be written, or is not what was written."""
+
+
+def one_line(text: str) -> str:
+    """The text with everything that does not print, such as a line break, written as an escape."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -12,23 +12,10 @@ from pydantic import TypeAdapter
 Activation = Literal["relu", "elu", "gelu", "tanh", "silu"]
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)  # all give f(0) = 0: padding stays 0
 
-HYPERPARAMETERS = (
-    "lr",
-    "gamma",
-    "tau",
-    "batch_size",
-    "learn_step",
-    "max_grad_norm",
-    "target_period",
-    "epsilon_start",
-    "epsilon_end",
-    "epsilon_steps",
-)
-
 
 @dataclass(frozen=True)
 class Architecture:
-    """The shape of one agent's network."""
+    """The shape of one network."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
 
@@ -75,23 +62,18 @@ class Genome:
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
 
     id: int  # never given twice in a run
-    architecture: Architecture
+    architectures: Mapping[str, Architecture]  # by network, as the algorithm names them
     hyperparameters: Mapping[str, int | float]  # whole numbers stay whole in files
     parent: int | None = None  # id of the agent that this one is a copy of, apart from its mutation
     born: int = 0  # generation in which it first trains
     mutation: str = "initial"  # what made it differ from its parent
 
-    def __post_init__(self) -> None:
-        if set(self.hyperparameters) != set(HYPERPARAMETERS):
-            wrong = set(self.hyperparameters) ^ set(HYPERPARAMETERS)
-            raise ValueError(f"missing or unknown hyperparameters: {sorted(wrong)}")
-        ordered = {name: self.hyperparameters[name] for name in HYPERPARAMETERS}
-        object.__setattr__(self, "hyperparameters", ordered)  # equal genomes, equal bytes in files
-
     def to_json(self) -> dict[str, Any]:
         """As plain values for a JSON file."""
-        found = dataclasses.asdict(self)
-        return found | {"hyperparameters": dict(self.hyperparameters)}
+        architectures = {name: dataclasses.asdict(own) for name, own in self.architectures.items()}
+        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        own = {"architectures": architectures, "hyperparameters": dict(self.hyperparameters)}
+        return found | own
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Genome":
@@ -102,3 +84,6 @@ class Genome:
 @cache
 def _reader() -> TypeAdapter[Genome]:
     return TypeAdapter(Genome)
+
+
+HYPERPARAMETERS = ("lr", "gamma", "tau", "batch_size", "learn_step", "max_grad_norm", "target_period", "epsilon_start", "epsilon_end", "epsilon_steps")  # fmt: skip # noqa: E501

@@ -11,9 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from evorl.experience.requests import GroupPlan
+from evorl.algorithms.dqn import DQN
+from evorl.envs.spaces import ActionSpec
+from evorl.experience.requests import SampleRequest
 from evorl.experience.transitions import Samples
 from evorl.genome import Genome
+from evorl.networks.layout import network_part
+from evorl.population.population import Population
 
 ACTIVATIONS = {
     "relu": nn.ReLU,
@@ -43,16 +47,27 @@ def hyperparameters(**changed):
 
 
 def genome(number, architecture, **changed):
-    return Genome(number, architecture, hyperparameters(**changed))
+    return Genome(number, {"q": architecture}, hyperparameters(**changed))
+
+
+def networks_of(spec, algorithm=None):
+    """What an algorithm declares for an environment like this."""
+    return (algorithm or DQN()).networks(spec, ActionSpec("discrete", spec.outputs))
+
+
+def population_of(genomes, spec, algorithm=None, **options):
+    """A population for an environment like this, by default of DQN agents."""
+    algorithm = algorithm or DQN()
+    return Population(genomes, networks_of(spec, algorithm), algorithm, **options)
 
 
 class LoneNetwork(nn.Module):
     """One agent's network: Linear, LayerNorm, activation, and gates that add to their input."""
 
-    def __init__(self, problem, architecture, dtype=torch.float64):
+    def __init__(self, spec, architecture, dtype=torch.float64):
         super().__init__()
         self.architecture = architecture
-        sizes = (problem.inputs, *architecture.hidden)
+        sizes = (spec.inputs, *architecture.hidden)
         pairs = list(itertools.pairwise(sizes))
         self.linears = nn.ModuleList(nn.Linear(a, b, dtype=dtype) for a, b in pairs)
         self.norms = nn.ModuleList(
@@ -67,7 +82,7 @@ class LoneNetwork(nn.Module):
             }
         )
         self.activation = ACTIVATIONS[architecture.activation]()
-        self.head = nn.Linear(sizes[-1], problem.actions + architecture.dueling, dtype=dtype)
+        self.head = nn.Linear(sizes[-1], spec.outputs + architecture.dueling, dtype=dtype)
 
     def forward(self, x):
         for k, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=True)):
@@ -109,13 +124,13 @@ class LoneNetwork(nn.Module):
 class LoneAgent:
     """One agent trained alone, with the ordinary loop."""
 
-    def __init__(self, problem, genome, state, *, double, loss_kind, periodic, dtype=torch.float64):
+    def __init__(self, spec, genome, state, *, double, loss_kind, periodic, dtype=torch.float64):
         self.hp = genome.hyperparameters
         self.double, self.loss_kind, self.periodic = double, loss_kind, periodic
-        self.online = LoneNetwork(problem, genome.architecture, dtype)
-        self.online.load(state.online)
+        self.online = LoneNetwork(spec, genome.architectures["q"], dtype)
+        self.online.load(network_part(state.online, "q"))
         self.target = copy.deepcopy(self.online)
-        self.target.load(state.target)
+        self.target.load(network_part(state.target, "q"))
         self.optimizer = torch.optim.Adam(self.online.parameters(), lr=self.hp["lr"])
         self.updates = 0
 
@@ -159,11 +174,14 @@ class LoneAgent:
     def parts(self):
         """Online and target weights and Adam's moments, as an AgentState has them."""
         moments = self.optimizer.state  # needs one update or more
-        return {
+        found = {
             "online": self.online.read(),
             "target": self.target.read(),
             "m": self.online.read(lambda p: moments[p]["exp_avg"]),
             "v": self.online.read(lambda p: moments[p]["exp_avg_sq"]),
+        }
+        return {
+            part: {f"q.{name}": value for name, value in own.items()} for part, own in found.items()
         }
 
 
@@ -175,30 +193,30 @@ def fold_one(rewards, bootstrap, gamma):
     return reward, gamma**bootstrap if bootstrap > 0 else 0.0
 
 
-def places(plans: list[GroupPlan]):
+def places(requests: list[SampleRequest]):
     """(agent, update, flat positions of its batch) for every update that a round asks for."""
     place = 0
-    for plan in plans:
-        rounds = int(max(plan.updates))
+    for request in requests:
+        rounds = int(max(request.updates))
         for update in range(rounds):
-            for row, agent in enumerate(plan.agents):
-                if update < plan.updates[row]:
-                    yield int(agent), update, place + np.arange(plan.batch_sizes[row])
-                place += plan.width
+            for row, agent in enumerate(request.agents):
+                if update < request.updates[row]:
+                    yield int(agent), update, place + np.arange(request.batch_sizes[row])
+                place += request.width
 
 
 def random_samples(
-    plans, problem, random, *, steps=1, dtype=torch.float64, garbage=1.0, plain=False
+    requests, spec, random, *, steps=1, dtype=torch.float64, garbage=1.0, plain=False
 ):
     """A round of random data: everywhere, also in the padding (there `garbage` times as large).
 
     Importance weights are uneven unless `plain`; a fifth of the windows end in a termination, and
     some are shorter than `steps`.
     """
-    count = sum(int(np.prod(plan.shape)) for plan in plans)
+    count = sum(int(np.prod(request.shape)) for request in requests)
     real = np.zeros(count, dtype=bool)
     weight = np.zeros(count)
-    for _, _, where in places(plans):
+    for _, _, where in places(requests):
         real[where] = True
         importance = np.ones(len(where)) if plain else random.uniform(0.5, 1.0, len(where))
         weight[where] = importance / len(where)
@@ -211,11 +229,11 @@ def random_samples(
     def tensor(array):
         return torch.from_numpy(array).to(dtype)
 
-    obs, next_obs = random.normal(size=(2, count, problem.inputs))
+    obs, next_obs = random.normal(size=(2, count, spec.inputs))
     # draw for all positions, so that the real ones don't depend on `garbage`
     return Samples(
         obs=tensor(obs * large),
-        action=torch.from_numpy(random.integers(0, problem.actions, count)),
+        action=torch.from_numpy(random.integers(0, spec.outputs, count)),
         rewards=tensor(rewards * large),
         next_obs=tensor(next_obs * large),
         bootstrap=torch.from_numpy(np.where(terminated, 0, length).astype(np.uint8)),
@@ -224,10 +242,10 @@ def random_samples(
     )
 
 
-def learn_alone(agents, samples, plans):
+def learn_alone(agents, samples, requests):
     """What Population.learn does, one agent and one update after another; mean loss of each."""
     losses = {number: [] for number in range(len(agents))}
-    for agent, _, where in places(plans):
+    for agent, _, where in places(requests):
         obs, action, rewards, next_obs, bootstrap, weight, _ = (field[where] for field in samples)
         importance = weight * len(where)
         losses[agent].append(
@@ -238,5 +256,5 @@ def learn_alone(agents, samples, plans):
 
 def outside(group):
     """For each matrix of a group, what lies outside the agents' masks; all of it must be 0."""
-    masks = torch.stack([group.layout.mask(g.architecture) for g in group.genomes])
-    return {name: getattr(group, name)[~masks] for name in ("theta", "target", "m", "v")}
+    masks = torch.stack([group.layout.mask(g.architectures) for g in group.genomes])
+    return {name: matrix[~masks] for name, matrix in group.matrices._asdict().items()}

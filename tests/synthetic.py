@@ -6,7 +6,7 @@ from evorl.config import Hyperparameters, dump_config, parse_config
 from evorl.evolution.lineage import birth, fitness_line
 from evorl.genome import Architecture, Genome
 from evorl.networks.initial import fresh_parameters
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.runs.directory import RunDirectory
 from evorl.runs.saved_agent import SavedAgent
 
@@ -70,7 +70,7 @@ def family_lines():
 def saved(genome=FAMILY[4], **facts):
     known = {"env": "CartPole-v1", "place": 1, "fitness": 404.0, "confirmed": 398.5}
     known |= {"generation": 4, "env_steps": 20 * STEPS, "own_steps": 5 * STEPS}
-    problem = Problem(4, 2)
+    problem = NetworkSpec(4, 2)
     return SavedAgent(genome, problem, fresh_parameters(problem, genome, 0), known | facts)
 
 

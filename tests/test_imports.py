@@ -25,7 +25,7 @@ ROWS = [
     ("reporting",),
     ("pipeline",),
     ("training",),
-    ("shipping", "doctor"),
+    ("shipping",),
     ("cli",),
     ("__main__",),
 ]

@@ -1,53 +1,160 @@
-"""What an algorithm is: pure functions with a leading population dimension.
+"""What an algorithm is: one class of pure functions with a leading population dimension.
 
-Legend: P agents, B batch, A network outputs, N environments.
+Legend: P agents, B batch, N environments of an agent, O outputs of a network.
 
-An algorithm holds no state, knows no rank and never touches an optimizer. It says how the
-networks' outputs should change; the population turns that into gradients and steps.
+An algorithm holds no state, knows no rank and never touches an optimizer. It declares its networks
+and hyperparameters, says how agents act, and what their loss is; everything else (padding, groups,
+Adam, clipping, target networks, compiling, evolution, ranks, checkpoints, export) follows.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
-from evorl.networks.stacked import Network, Saved
-from evorl.networks.views import Arranged
+from evorl.algorithms.declaration import Declaration
+from evorl.envs.spaces import ActionSpec
+from evorl.errors import ConfigError
+from evorl.networks.layout import Weights
+from evorl.networks.spec import NetworkSpec, ParameterSpec
+from evorl.networks.stacked import Networks
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class Batch(NamedTuple):
     """One update's samples. The discount says what follows: gamma^n, or 0 after a termination."""
 
     obs: Tensor  # [P, B, ...]
-    action: Tensor  # [P, B]
+    action: Tensor  # [P, B] or, continuous, [P, B, ...]
     reward: Tensor  # [P, B] summed over the n steps, discounted
     next_obs: Tensor  # [P, B, ...]
     discount: Tensor  # [P, B]
     weight: Tensor  # [P, B] a sample's share of its agent's loss; 0 for padding
 
 
-class Signal(NamedTuple):
-    """What the backward pass starts from."""
+class Loss(NamedTuple):
+    """What an update minimises."""
 
-    saved: Saved  # of the forward pass on batch.obs
-    gradient: Tensor  # [P, A, B] of the summed losses by the outputs
-    td_error: Tensor  # [P, B]
+    loss: Tensor  # [P] each agent's own, as `weight` adds up its samples
+    priority: Tensor | None = None  # [P, B] errors by which a prioritised replay draws
 
 
-class Algorithm(Protocol):
-    """A learning rule for a whole group of agents, and a policy for all of them."""
+class Gradients(NamedTuple):
+    """The same in closed form: gradients of the weights, and what priorities go by."""
 
-    def signal(self, network: Network, online: Arranged, target: Arranged, batch: Batch) -> Signal:
-        """How the outputs should change, for one update."""
-        ...
+    segments: dict[str, Weights]  # of each network, by segment
+    priority: Tensor  # [P, B]
 
-    def loss(self, td_error: Tensor, weight: Tensor) -> Tensor:
-        """Each agent's loss [..., P] from errors and weights [..., P, B]."""
-        ...
+
+@dataclass(frozen=True)
+class Trained:
+    """A network or bare parameter of every agent, and how it is trained: by which hyperparameters.
+
+    A target network follows softly, by a fraction `tau` per update, or is copied every `period`
+    updates; without either there is none.
+    """
+
+    spec: NetworkSpec | ParameterSpec
+    lr: str = "lr"
+    max_grad_norm: str | None = None
+    tau: str | None = None
+    period: str | None = None
+
+
+class Hyperparameters:
+    """Every agent's numbers by name, [P] each, as views of one tensor [H, P]."""
+
+    def __init__(self, names: tuple[str, ...], values: Tensor) -> None:
+        self.names, self.values = names, values
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.values.select(0, self.names.index(name))
+
+
+class Algorithm(Declaration):
+    """A learning rule for a whole group of agents, and a policy for all of them.
+
+    `networks`, `loss` and `greedy` are what every algorithm says; the rest has defaults.
+    """
+
+    def networks(self, observation: NetworkSpec, action: ActionSpec) -> dict[str, Trained]:
+        """The networks of an agent by name; `observation` is a spec with the inputs filled in."""
+        raise TypeError(f"{type(self).__name__} declares no networks")
+
+    def loss(
+        self, networks: Networks, targets: Networks, batch: Batch, hp: Hyperparameters
+    ) -> Loss:
+        """The loss of one update, differentiated by autograd by the weights of `networks`."""
+        raise TypeError(f"{type(self).__name__} has no loss")
+
+    def greedy(self, networks: Networks, obs: Tensor) -> Tensor:
+        """The best actions [P, N] for observations [P, N, ...], for scoring and exporting."""
+        raise TypeError(f"{type(self).__name__} has no greedy policy")
+
+    def noise(
+        self, random: np.random.Generator, shape: tuple[int, int], action: ActionSpec
+    ) -> dict[str, npt.NDArray[Any]]:
+        """The random part of one agent's acting, for T rounds in N environments: [T, N, ...]."""
+        return {}
+
+    def exploration(self, hp: Mapping[str, Floats], steps: Ints) -> Floats:
+        """How much each agent explores [P] after its own environment steps [P]; as reported."""
+        return np.zeros(len(steps))
 
     def act(
-        self, values: Tensor, explore: npt.NDArray[np.bool_], random: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
-        """Actions [P, N] from outputs [P, A, N]; `random` where `explore` says so."""
-        ...
+        self,
+        networks: Networks,
+        obs: Tensor,
+        hp: Hyperparameters,
+        noise: Mapping[str, Tensor],
+        exploration: Tensor,
+    ) -> Tensor:
+        """Actions [P, N] in training, from observations [P, N, ...] and noise [P, N, ...]."""
+        return self.greedy(networks, obs)
+
+    def gradients(
+        self, networks: Networks, targets: Networks, batch: Batch, hp: Hyperparameters
+    ) -> Gradients:
+        """`loss` differentiated in closed form, for speed; see `has_closed_form`."""
+        raise TypeError(f"{type(self).__name__} has no closed form")
+
+    def loss_of(self, priority: Tensor, weight: Tensor) -> Tensor:
+        """With a closed form: losses [..., P] from what it gave as priorities [..., P, B]."""
+        raise TypeError(f"{type(self).__name__} has no closed form")
+
+    @classmethod
+    def has_closed_form(cls) -> bool:
+        """Whether `gradients` belongs to `loss`: a subclass with a loss of its own has none."""
+        for own in cls.__mro__:
+            if "gradients" in vars(own):
+                return own is not Algorithm
+            if "loss" in vars(own):
+                return False
+        return False
+
+
+def discrete_actions(algorithm: Declaration, action: ActionSpec) -> int:
+    """How many actions there are; ConfigError if they cannot be counted."""
+    if action.kind != "discrete" or action.n is None:
+        raise ConfigError(
+            f"algorithm.name: {algorithm.name} takes Discrete actions, and the environment's are"
+            f" {action.kind}; choose another algorithm"
+        )
+    return action.n
+
+
+def discounted(rewards: Tensor, bootstrap: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+    """Rewards [U, P, B, n] and what follows, by each agent's own gamma [P]: n steps become one."""
+    bootstrap = bootstrap.to(gamma.dtype)
+    factor = gamma.view(1, -1, 1)
+    if rewards.shape[-1] == 1:
+        # a sum of one: squeeze would make a program of its own for one agent
+        return rewards.sum(-1), factor * bootstrap
+    powers = factor.unsqueeze(-1) ** torch.arange(rewards.shape[-1], device=gamma.device)
+    return (rewards * powers).sum(-1), factor**bootstrap * (bootstrap > 0)

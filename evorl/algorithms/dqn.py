@@ -1,9 +1,10 @@
 """Deep Q-learning: double, dueling, n-step, Huber or squared loss.
 
-Legend: P agents, B batch, A actions, N environments.
+Legend: P agents, B batch, A actions, N environments of an agent.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +13,25 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from evorl.algorithms.base import Batch, Signal
+from evorl.algorithms.base import (
+    Algorithm,
+    Batch,
+    Floats,
+    Gradients,
+    Hyperparameters,
+    Ints,
+    Loss,
+    Trained,
+    discrete_actions,
+)
 from evorl.algorithms.declaration import MOST, OffPolicy
 from evorl.config.section import hyperparameter
-from evorl.networks.stacked import Network
-from evorl.networks.views import Arranged
+from evorl.envs.spaces import ActionSpec
+from evorl.networks.spec import NetworkSpec
+from evorl.networks.stacked import Networks
 
 
-class DQN(OffPolicy):
+class DQN(OffPolicy, Algorithm):
     """Q-learning on batches; a dueling head and n-step rewards need nothing special here."""
 
     name: str = Field(default="dqn", description="The algorithm, or your own as module:Class.")
@@ -48,16 +60,45 @@ class DQN(OffPolicy):
         """The other kind of target update's hyperparameter."""
         return frozenset({"tau" if self.target_update == "periodic" else "target_period"})
 
-    def signal(self, network: Network, online: Arranged, target: Arranged, batch: Batch) -> Signal:
-        """Temporal-difference errors, and the loss's derivative by every Q value."""
-        next_values, _ = network.forward(target, batch.next_obs)
+    def networks(self, observation: NetworkSpec, action: ActionSpec) -> dict[str, Trained]:
+        """One network of Q values."""
+        spec = observation.giving(discrete_actions(self, action), dueling=True)
+        soft = self.target_update == "soft"
+        return {
+            "q": Trained(
+                spec,
+                max_grad_norm="max_grad_norm",
+                tau="tau" if soft else None,
+                period=None if soft else "target_period",
+            )
+        }
+
+    def loss(
+        self, networks: Networks, targets: Networks, batch: Batch, hp: Hyperparameters
+    ) -> Loss:
+        """The error of Q(s, a) against the reward and the discounted value of what follows."""
+        chosen = networks["q"](batch.obs).gather(2, batch.action.unsqueeze(2)).squeeze(2)
+        with torch.no_grad():
+            future = targets["q"](batch.next_obs)
+            best = networks["q"](batch.next_obs) if self.double else future
+            future = future.gather(2, best.max(2, keepdim=True).indices).squeeze(2)
+            goal = torch.addcmul(batch.reward, batch.discount, future)
+        td_error = chosen - goal
+        return Loss(self.loss_of(td_error, batch.weight), td_error.detach())
+
+    def gradients(
+        self, networks: Networks, targets: Networks, batch: Batch, hp: Hyperparameters
+    ) -> Gradients:
+        """The loss's derivative by every Q value, [P, A, B], and from there by the weights."""
+        q = networks["q"]
+        next_values, _ = targets["q"].forward(batch.next_obs)
         if self.double:
-            values, chosen, saved = network.forward_two(online, batch.obs, batch.next_obs)
+            values, chosen, saved = q.forward_two(batch.obs, batch.next_obs)
             # not argmax: over a dimension that isn't the last it is ten times slower than max
             best = chosen.max(1, keepdim=True).indices
             future = next_values.gather(1, best).squeeze(1)
         else:
-            values, saved = network.forward(online, batch.obs)
+            values, saved = q.forward(batch.obs)
             future = next_values.amax(1)
         goal = torch.addcmul(batch.reward, batch.discount, future)
         # [P, 1, B]; unsqueeze would make a program of its own for one agent
@@ -65,29 +106,43 @@ class DQN(OffPolicy):
         td_error = values.gather(1, action).squeeze(1) - goal
         slope = td_error.clamp(-1, 1) if self.loss_kind == "huber" else 2 * td_error
         gradient = torch.zeros_like(values).scatter_(1, action, (slope * batch.weight).unsqueeze(1))
-        return Signal(saved, gradient, td_error)
+        return Gradients({"q": q.backward(saved, gradient)}, td_error)
 
-    def loss(self, td_error: Tensor, weight: Tensor) -> Tensor:
-        """Weighted Huber (threshold 1) or squared error, summed over each agent's batch."""
+    def loss_of(self, priority: Tensor, weight: Tensor) -> Tensor:
+        """Weighted Huber (threshold 1) or squared TD error, summed over each agent's batch."""
         if self.loss_kind == "huber":
-            each = huber_loss(td_error, torch.zeros_like(td_error), reduction="none")
+            each = huber_loss(priority, torch.zeros_like(priority), reduction="none")
         else:
-            each = td_error * td_error
+            each = priority * priority
         return (each * weight).sum(-1)
 
+    def greedy(self, networks: Networks, obs: Tensor) -> Tensor:
+        """The action of the highest Q value, [P, N]."""
+        return networks["q"](obs).max(-1).indices
+
+    def noise(
+        self, random: np.random.Generator, shape: tuple[int, int], action: ActionSpec
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Whether to explore, by chance, and the action to take then."""
+        chance = random.random(shape)  # first: the order of draws decides what is drawn
+        return {
+            "chance": chance,
+            "action": random.integers(discrete_actions(self, action), size=shape),
+        }
+
+    def exploration(self, hp: Mapping[str, Floats], steps: Ints) -> Floats:
+        """Epsilon after each agent's own steps: linear from start to end, then flat."""
+        start, end = hp["epsilon_start"], hp["epsilon_end"]
+        return start + (end - start) * np.minimum(steps / hp["epsilon_steps"], 1.0)
+
     def act(
-        self, values: Tensor, explore: npt.NDArray[np.bool_], random: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
-        """Epsilon-greedy actions [P, N]; greedy where `explore` is False."""
-        greedy = values.max(1).indices.cpu().numpy()
-        return np.where(explore, random, greedy)
-
-
-def epsilon(
-    steps: npt.NDArray[np.int64],
-    start: npt.NDArray[np.float64],
-    end: npt.NDArray[np.float64],
-    duration: npt.NDArray[np.float64],
-) -> npt.NDArray[np.float64]:
-    """Exploration after each agent's own environment steps: linear from start to end, then flat."""
-    return start + (end - start) * np.minimum(steps / duration, 1.0)
+        self,
+        networks: Networks,
+        obs: Tensor,
+        hp: Hyperparameters,
+        noise: Mapping[str, Tensor],
+        exploration: Tensor,
+    ) -> Tensor:
+        """Epsilon-greedy actions [P, N]."""
+        explore = noise["chance"] < exploration[:, None]
+        return torch.where(explore, noise["action"], self.greedy(networks, obs))

@@ -1,21 +1,27 @@
-"""The random part of acting: when an agent explores, and with which action.
+"""The random part of acting, drawn for each agent by itself and ahead of time.
 
 Legend: P agents, N environments of an agent, T rounds of a block.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from evorl.algorithms.base import Algorithm
+from evorl.envs.spaces import ActionSpec
+
 BLOCK = 256  # rounds drawn at once; one draw per agent and round would cost more than the network
 
+Noise = Mapping[str, npt.NDArray[Any]]
 
-class Exploration:
+
+class NoiseStreams:
     """One stream of draws per agent: adding an agent changes nobody else's actions."""
 
-    def __init__(self, num_envs: int, num_actions: int) -> None:
-        self.num_envs, self.num_actions = num_envs, num_actions
+    def __init__(self, algorithm: Algorithm, num_envs: int, action: ActionSpec) -> None:
+        self.algorithm, self.num_envs, self.action = algorithm, num_envs, action
         self.reseed(())
 
     def reseed(self, generators: Sequence[np.random.Generator]) -> None:
@@ -23,15 +29,14 @@ class Exploration:
         self._generators = list(generators)
         self._place = BLOCK
 
-    def draw(
-        self, epsilon: npt.NDArray[np.float64]
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Where each agent explores at its own rate epsilon [P], and the actions there, [P, N]."""
+    def draw(self) -> Noise:
+        """The noise of one round, [P, N, ...] by name."""
         if self._place == BLOCK:
             shape = (BLOCK, self.num_envs)
-            chances = [random.random(shape) for random in self._generators]
-            actions = [random.integers(self.num_actions, size=shape) for random in self._generators]
-            self._chances, self._actions = np.stack(chances, 1), np.stack(actions, 1)  # [T, P, N]
+            each = [self.algorithm.noise(own, shape, self.action) for own in self._generators]
+            self._block = {
+                name: np.stack([own[name] for own in each], 1) for name in each[0]
+            }  # [T, P, N, ...]
             self._place = 0
         place, self._place = self._place, self._place + 1
-        return self._chances[place] < epsilon[:, None], self._actions[place]
+        return {name: values[place] for name, values in self._block.items()}

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evorl.cli.completing import RUN
-from evorl.cli.text import decimals, table
+from evorl.cli.options import RUN
+from evorl.cli.tables import decimals, table
 
 if TYPE_CHECKING:
     from evorl.runs.compare import Comparison
     from evorl.runs.statistics import Estimate
 
 
-@click.command(short_help="Compare finished runs, grouped by configuration.")
+@click.command
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=RUN)
 def compare(runs: tuple[Path, ...]) -> None:
     """Compare finished runs, grouped by configuration; seeds and names may differ within a group.

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import click
 
+from evorl.cli.options import OPEN
 
-@click.command(short_help="Serve that page for all runs, live.")
+
+@click.command
 @click.argument(
     "folder", required=False, default="runs", type=click.Path(path_type=Path), metavar="[RUNS]"
 )
@@ -14,7 +16,7 @@ import click
     type=click.IntRange(0, 65535),
     default=8000,
     show_default=True,
-    help="Where it listens; 0 takes any that is free.",
+    help="Where it listens; 0 takes any free one.",
 )
 @click.option(
     "--host",
@@ -22,7 +24,7 @@ import click
     show_default=True,
     help="Who may read it: this machine only, or all that can reach this address.",
 )
-@click.option("--open", "show", is_flag=True, help="Open it in a browser.")
+@OPEN
 def dashboard(folder: Path, port: int, host: str, show: bool) -> None:
     """Show all runs in the folder RUNS (runs, if left out) in a browser, until Ctrl-C.
 

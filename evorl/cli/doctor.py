@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evorl.config.yaml_text import one_line
-from evorl.reporting.colour import Ink
-from evorl.reporting.console import Console
+from evorl.errors import one_line
 
 if TYPE_CHECKING:
-    from evorl.doctor import Finding
+    from rich.text import Text
+
+    from evorl.cli.checks import Finding
 
 
-@click.command(short_help="Check this machine: what works, what is missing, what to do.")
+@click.command
 def doctor() -> None:
     """Check whether this machine has what evorl needs, and say what to do where it has not.
 
@@ -25,32 +25,30 @@ def doctor() -> None:
     evorl doctor
     evorl doctor && evorl train configs/dqn/cartpole.yaml
     """
-    from evorl.doctor import CHECKS, Check, TwoRanks, examine
+    from rich.console import Console
+
+    from evorl.cli.checks import CHECKS, Check, examine, two_ranks
 
     console, failed = Console(), []
-    with TwoRanks() as two_ranks:  # they start while the others are looked at
-        checks = [*CHECKS, Check("two ranks", two_ranks, needed=True)]
-        console.start(len(checks), "checking", "check")
-        try:
-            for check in checks:
-                console.show(check.name)
-                finding = examine(check)
-                if check.needed and finding.state != "ok":
-                    failed.append(check.name)
-                console.say(finding_line(check.name, finding, check.needed, console.ink))
-                console.advance(1)
-        finally:
-            console.close()
+    with two_ranks() as meet, console.status("checking") as status:  # they start meanwhile
+        for check in (*CHECKS, Check("two ranks", meet, needed=True)):
+            status.update(f"checking {check.name}")
+            finding = examine(check)
+            if check.needed and finding.state != "ok":
+                failed.append(check.name)
+            console.print(finding_line(check.name, finding, check.needed), soft_wrap=True)
     if failed:
         click.echo(f"not ready: {', '.join(failed)}")
         sys.exit(1)
     click.echo("ready to train")
 
 
-def finding_line(name: str, finding: "Finding", needed: bool, ink: Ink) -> str:
-    """A check on one line: name, state, what was found, and what to do."""
-    colour = ink.good if finding.state == "ok" else ink.bad if needed else ink.warning
-    state = colour(f"{finding.state:7}")
+def finding_line(name: str, finding: "Finding", needed: bool) -> "Text":
+    """A check on one line: name, state, what there is, and what to do."""
+    from rich.text import Text
+
+    colour = "green" if finding.state == "ok" else "red" if needed else "yellow"
     optional = "" if needed or finding.state == "ok" else " (optional)"
     advice = f"; {finding.advice}" if finding.advice else ""
-    return f"{name:12}  {state}  " + one_line(f"{finding.what}{optional}{advice}")
+    what = one_line(f"{finding.what}{optional}{advice}")
+    return Text.assemble(f"{name:12}  ", (f"{finding.state:7}", colour), f"  {what}")

@@ -1,13 +1,12 @@
 """How a command ends that could not do what it was asked to."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import click
 
-from evorl.distributed.launch import is_main_process_of_launch, let_main_speak_first
-from evorl.errors import EvorlError
+from evorl.errors import EvorlError, one_line
 
 
 @contextmanager
@@ -15,19 +14,41 @@ def one_line_errors() -> Iterator[None]:
     """What the user can mend is one line and exit code 2; an interruption 130 or 143."""
     try:
         yield
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
     except click.ClickException as error:
-        let_main_speak_first()  # it has the same to say
-        if is_main_process_of_launch():
-            error.show()
-        sys.exit(2)
+        _fail(_describe(error))
     except EvorlError as error:
-        let_main_speak_first()
-        for note in getattr(error, "__notes__", ()):
-            click.echo(note, err=True)
-        click.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error), getattr(error, "__notes__", ()))
     except (KeyboardInterrupt, click.Abort) as error:
-        if is_main_process_of_launch():
-            click.echo("interrupted", err=True)
         cause = error.__cause__ or error  # click makes an Abort of it
+        if _is_main_process():
+            click.echo("; ".join(["interrupted", *getattr(cause, "__notes__", ())]), err=True)
         sys.exit(getattr(cause, "exit_code", 130))
+
+
+def _fail(message: str, notes: Sequence[str] = ()) -> None:
+    """Print the notes and one line, on the main rank first, and exit."""
+    from evorl.distributed.launch import let_main_speak_first
+
+    let_main_speak_first()  # it may have the same to say
+    for note in notes:
+        click.echo(note, err=True)
+    click.echo(f"error: {one_line(message)}", err=True)
+    sys.exit(2)
+
+
+def _describe(error: click.ClickException) -> str:
+    """Click's message on one line, and where to read on."""
+    message = " ".join(error.format_message().split())
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return message
+    return f"{message.rstrip('.')} (see {context.command_path} --help)"
+
+
+def _is_main_process() -> bool:
+    from evorl.distributed.launch import is_main_process_of_launch
+
+    return is_main_process_of_launch()

@@ -4,29 +4,21 @@ from pathlib import Path
 
 import click
 
-from evorl.cli.choosing import AGENT, SEED
-from evorl.cli.completing import RUN
-from evorl.cli.text import decimals, show_estimate
-from evorl.reporting.console import Console, show_warnings_on
+from evorl.cli.options import RUN, SEED, agent, episodes, make_console, quiet
+from evorl.cli.tables import decimals, show_estimate
 
 
-@click.command(short_help="Score an agent of a run on fresh episodes.")
+@click.command
 @click.argument("run", type=RUN)
-@click.option(
-    "--episodes",
-    type=click.IntRange(1, 1_000_000),
-    default=100,
-    show_default=True,
-    help="Episodes to play.",
-)
-@AGENT
+@episodes(100, 1_000_000, "Episodes to play.")
+@agent()
 @SEED
-@click.option("-q", "--quiet", is_flag=True, help="Print the score only.")
+@quiet("Print the score only.")
 def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool) -> None:
     """Score the best agent of the run directory RUN on fresh episodes.
 
     Neither training, selection, confirmation nor the run's held-out score used their seeds.
-    Intervals are 95 % bootstrap intervals over episodes. Works while the run is going on, too.
+    Intervals are 95 % bootstrap intervals over episodes. Works while the run trains, too.
 
     \b
     evorl evaluate runs/cartpole
@@ -38,8 +30,7 @@ def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool
     from evorl.shipping.pick import heading, pick, used_seeds
     from evorl.training.score import alone, estimate, play_alone
 
-    console = Console(quiet)
-    show_warnings_on(console)
+    console = make_console(quiet)
     picked = pick(run, agent)
     set_threads(alone(picked.agent))
     console.say(heading(picked))

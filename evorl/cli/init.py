@@ -4,19 +4,13 @@ from pathlib import Path
 
 import click
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.cli.options import output
+from evorl.errors import RunError, one_line
 
 
-@click.command(short_help="Write a commented YAML file for an environment, to start from.")
+@click.command
 @click.argument("env_id", metavar="ENV_ID")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Where to write it, or - to print it; by default the environment's name, .yaml.",
-)
+@output("FILE", "Where to write it, or - to print it; the environment's name, .yaml, if left out.")
 def init(env_id: str, output: Path | None) -> None:
     """Write a commented configuration for the Gymnasium environment ENV_ID, to start from.
 
@@ -48,9 +42,7 @@ def write_new(file: Path, text: str) -> None:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
-        raise RunError(
-            one_line(f"{file}: exists already; remove it, or give another name with -o")
-        ) from None
+        raise RunError(f"{file}: exists already; remove it, or give another name with -o") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise RunError(one_line(f"{file}: cannot be written: {reason}")) from None
+        raise RunError(f"{file}: cannot be written: {reason}") from None

@@ -4,25 +4,19 @@ from pathlib import Path
 
 import click
 
-from evorl.cli.completing import RUN
+from evorl.cli.options import OPEN, RUN, output
 
 
-@click.command(short_help="Write a run, or several, as one page to look at.")
+@click.command
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=RUN)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Where to write it; RUN/report.html if left out, report.html for several runs.",
-)
-@click.option("--open", "show", is_flag=True, help="Open it in a browser.")
+@output("FILE", "Where to write it; RUN/report.html if left out, report.html for several runs.")
+@OPEN
 def report(runs: tuple[Path, ...], output: Path | None, show: bool) -> None:
     """Write a report of the run directory RUN: one HTML file that needs no network.
 
     It shows the score, the fitness of all agents, the family tree, hyperparameters, mutations,
-    architectures, exploration and loss, and how to train it again. Works while the run is going on,
-    too. Several runs are compared. docs/report.md says how to read it.
+    architectures, exploration and loss, and how to train it again. Works while the run trains, too.
+    Several runs are compared. docs/report.md says how to read it.
 
     \b
     evorl report runs/cartpole --open
@@ -40,11 +34,7 @@ def report(runs: tuple[Path, ...], output: Path | None, show: bool) -> None:
     write_page(output, render({"kind": "report", "data": data, "live": None}, title))
     click.echo(f"report: {output}")
     if show:
-        _open(output)
+        import webbrowser
 
-
-def _open(path: Path) -> None:
-    import webbrowser
-
-    if not webbrowser.open(path.resolve().as_uri()):
-        click.echo("no browser was found here: open the file yourself", err=True)
+        if not webbrowser.open(output.resolve().as_uri()):
+            click.echo("there is no browser here: open the file yourself", err=True)

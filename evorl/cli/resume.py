@@ -1,26 +1,26 @@
-"""evorl resume: a run that was stopped or killed goes on."""
+"""evorl resume: continue a run that was stopped or killed."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from evorl.cli.completing import RUN
-from evorl.cli.talking import talking
-from evorl.config import RunConfig, dump_config
-from evorl.config.reading import parse_text
-from evorl.config.yaml_text import parse_yaml
-from evorl.evolution.schedule import Schedule, parse_schedule
-from evorl.reporting.console import Console
+from evorl.cli.options import OVERRIDES, RUN, VERBOSE, make_console, quiet
+
+if TYPE_CHECKING:
+    from evorl.config import RunConfig
+    from evorl.evolution.schedule import Schedule
 
 
-@click.command(short_help="Go on with a run that was stopped or killed.")
+@click.command
 @click.argument("run", type=RUN)
-@click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
-@talking
-def resume(run: Path, overrides: tuple[str, ...], console: Console) -> None:
-    """Go on with the run in the directory RUN from its newest checkpoint.
+@OVERRIDES
+@quiet()
+@VERBOSE
+def resume(run: Path, overrides: tuple[str, ...], quiet: bool, verbose: bool) -> None:
+    """Resume the run in the directory RUN from its newest checkpoint.
 
     It ends with the same bytes as if it had never been stopped. The budget may be extended; options
     of learning and evolution cannot change in a run that has begun.
@@ -31,16 +31,18 @@ def resume(run: Path, overrides: tuple[str, ...], console: Console) -> None:
     evorl resume runs/cartpole budget.env_steps=1000000
     accelerate launch --config_file configs/accelerate/cpu.yaml -m evorl resume runs/cartpole
     """
-    from evorl.cli.train import run_and_tell
+    from evorl.cli.train import run_and_print
     from evorl.distributed.briefing import briefed
     from evorl.runs.directory import RunDirectory
 
-    config, schedule = _understood(briefed(lambda: _read(run, overrides)))
-    run_and_tell(config, console, schedule=schedule, resume=RunDirectory(run))
+    console = make_console(quiet, verbose)
+    config, schedule = _parse(briefed(lambda: _read(run, overrides)))
+    run_and_print(config, console, schedule=schedule, resume=RunDirectory(run))
 
 
 def _read(run: Path, overrides: Sequence[str]) -> str:
     """All that ranks must know of the run, which perhaps only the main one can see."""
+    from evorl.config import dump_config
     from evorl.runs.directory import RunDirectory
     from evorl.runs.resume import reopen
 
@@ -49,8 +51,12 @@ def _read(run: Path, overrides: Sequence[str]) -> str:
     return json.dumps([dump_config(config), schedule and schedule.to_yaml()])
 
 
-def _understood(told: str) -> tuple[RunConfig, Schedule | None]:
-    config, schedule = json.loads(told)
+def _parse(text: str) -> "tuple[RunConfig, Schedule | None]":
+    from evorl.config.reading import parse_text
+    from evorl.config.yaml_text import parse_yaml
+    from evorl.evolution.schedule import parse_schedule
+
+    config, schedule = json.loads(text)
     source = "the run's config.yaml"
     return (
         parse_text(config, source),

@@ -1,7 +1,6 @@
 """evorl runs: which runs there are, and how far each is."""
 
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,26 +8,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evorl.cli.text import decimals, table
-from evorl.config.yaml_text import one_line
-from evorl.reporting.colour import Ink, wants_colour
+from evorl.cli.tables import decimals, table
+from evorl.errors import one_line
 
 if TYPE_CHECKING:
     from evorl.runs.status import RunState
 
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "damaged": "red"}
 
 
-@click.command(short_help="List runs: state, score and age, the newest first.")
+@click.command
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("runs"))
 @click.option("--json", "as_json", is_flag=True, help="Print a list in JSON, for scripts.")
 def runs(folder: Path, as_json: bool) -> None:
     """List the runs in FOLDER and the folders in it, by default runs, the newest first.
 
-    A run is running, finished, stopped (evorl resume goes on with it) or damaged. The score is that
-    of the best agent on held-out episodes, with its 95 % interval; of a run that is not finished
-    the confirmed fitness of the best agent so far. Age is the time since a run last wrote
-    something. Folders that are no runs are left out.
+    A run is running, finished, stopped (evorl resume resumes it) or damaged. The score is that of
+    the best agent on held-out episodes, with its 95 % interval; of a run that is not finished the
+    confirmed fitness of the best agent so far. Age is the time since a run last wrote something.
+    Folders that are no runs are left out.
 
     \b
     evorl runs
@@ -44,17 +43,18 @@ def runs(folder: Path, as_json: bool) -> None:
         click.echo(one_line(f"{folder}: no runs here; make one with evorl train CONFIG"))
     else:
         above = folder.parent if found[0].path == folder else folder
-        ink = Ink(wants_colour(sys.stdout))
-        click.echo("\n".join(run_lines(found, above, time.time(), ink)))
+        click.echo("\n".join(run_lines(found, above, time.time())))
 
 
-def run_lines(found: "Sequence[RunState]", folder: Path, now: float, ink: Ink) -> Iterator[str]:
+def run_lines(found: "Sequence[RunState]", folder: Path, now: float) -> Iterator[str]:
     """A table of the runs of a folder, and a line for each that is damaged."""
+    from rich.text import Text
+
     rows = [
         (
-            one_line(run.path.relative_to(folder).as_posix()),
-            one_line(run.env or "—"),
-            run.state,
+            run.path.relative_to(folder).as_posix(),
+            run.env or "—",
+            Text(run.state, COLOURS[run.state]),
             _score(run),
             "—" if run.generation is None else str(run.generation),
             _steps(run),
@@ -62,30 +62,13 @@ def run_lines(found: "Sequence[RunState]", folder: Path, now: float, ink: Ink) -
         )
         for run in found
     ]
-    header = (
-        one_line(f"{folder}/"),
-        "environment",
-        "state",
-        "score",
-        "generation",
-        "steps",
-        "age",
-    )
-    lines = table(header, rows, "<<<<>>>")
-    yield lines[0]
-    for run, line in zip(found, lines[1:], strict=True):
-        yield _paint_state(line, lines[0].rindex("state"), run.state, ink)
+    header = (f"{folder}/", "environment", "state", "score", "generation", "steps", "age")
+    yield from table(header, rows, "<<<<>>>")
     for run in found:
         if run.problem is not None:
             yield f"damaged: {run.problem}"
     if any(run.state == "stopped" for run in found):
-        yield "stopped runs go on with evorl resume RUN"
-
-
-def _paint_state(line: str, start: int, state: str, ink: Ink) -> str:
-    colours = {"running": ink.new, "finished": ink.good, "stopped": ink.warning}
-    end = start + len(state)
-    return line[:start] + colours.get(state, ink.bad)(line[start:end]) + line[end:]
+        yield "resume a stopped run with evorl resume RUN"
 
 
 def describe_age(seconds: float) -> str:

@@ -4,15 +4,13 @@ from pathlib import Path
 
 import click
 
-from evorl.cli.completing import RUN
-from evorl.config.yaml_text import one_line
+from evorl.cli.options import RUN, agent
 from evorl.errors import RunError
-from evorl.evolution.schedule import schedule_of
 
 
-@click.command(short_help="Print the hyperparameters that made the best agent, as YAML.")
+@click.command
 @click.argument("run", type=RUN)
-@click.option("--agent", type=int, metavar="ID", help="Another agent than the best one.")
+@agent("Another agent than the best one.")
 def schedule(run: Path, agent: int | None) -> None:
     """Print the hyperparameters that the best agent of the run directory RUN trained with, as YAML.
 
@@ -23,15 +21,16 @@ def schedule(run: Path, agent: int | None) -> None:
     evorl schedule runs/cartpole > schedule.yaml
     evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
-    from evorl.cli.descent import find_descent
+    from evorl.cli.lineage import find_descent
+    from evorl.evolution.schedule import schedule_of
     from evorl.runs.directory import RunDirectory
 
     directory = RunDirectory.open(run)
     descent = find_descent(directory, agent)
     if descent.scheduled:
-        raise RunError(one_line(f"{run}: the run followed a schedule itself; use that one again"))
+        raise RunError(f"{run}: the run followed a schedule itself; use that one again")
     if not descent.ancestry[-1].fitness and descent.best is None:
-        raise RunError(one_line(f"{run}: agent {descent.id} was not evaluated yet"))
+        raise RunError(f"{run}: agent {descent.id} was not evaluated yet")
     found = schedule_of(directory.config().env.id, descent.ancestry, descent.own_steps)
     heading = (
         f"The schedule of agent {descent.id} of {run}: what it trained with,"

@@ -4,10 +4,8 @@ import json
 
 import click
 
-from evorl.config import json_schema
 
-
-@click.command(short_help="Print the schema of configuration files, for editors.")
+@click.command
 @click.option("--markdown", is_flag=True, help="Print a page with all options instead.")
 def schema(markdown: bool) -> None:
     """Print the JSON schema of configuration files, by which an editor completes them.
@@ -23,4 +21,6 @@ def schema(markdown: bool) -> None:
 
         click.echo(reference(), nl=False)
     else:
+        from evorl.config import json_schema
+
         click.echo(json.dumps(json_schema(), indent=2))

@@ -1,27 +1,27 @@
 """evorl train: one run, or one agent along a schedule with several seeds."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from evorl.cli.completing import CONFIG
-from evorl.cli.talking import talking
-from evorl.cli.text import show_estimate
-from evorl.config import RunConfig, load_config, parse_config
+from evorl.cli.options import CONFIG, OVERRIDES, VERBOSE, make_console, quiet
+from evorl.cli.tables import show_estimate
 from evorl.errors import ConfigError, RunError
-from evorl.evolution.schedule import Schedule, along, read_schedule, refuse_fixed
-from evorl.reporting.console import Console
 
 if TYPE_CHECKING:
+    from evorl.config import RunConfig
     from evorl.distributed.world import World
+    from evorl.evolution.schedule import Schedule
+    from evorl.reporting.console import Console
     from evorl.training.resume import Resume
     from evorl.training.score import Score
 
 
-@click.command(short_help="Train as a YAML file says, and print the held-out score.")
+@click.command
 @click.argument("config", type=CONFIG)
-@click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
+@OVERRIDES
 @click.option(
     "--replay-schedule",
     type=click.Path(path_type=Path),
@@ -37,16 +37,18 @@ if TYPE_CHECKING:
 @click.option(
     "--resume",
     type=click.Choice(["auto"]),
-    help="auto: go on with the run of this name if there is one, for launchers that restart a job.",
+    help="auto: resume the run of this name if there is one, for launchers that restart a job.",
 )
-@talking
+@quiet()
+@VERBOSE
 def train(
     config: Path,
     overrides: tuple[str, ...],
-    console: Console,
     resume: Literal["auto"] | None,
     replay_schedule: Path | None,
     seeds: int | None,
+    quiet: bool,
+    verbose: bool,
 ) -> None:
     """Train as the YAML file CONFIG says, and print the held-out score.
 
@@ -61,42 +63,40 @@ def train(
     evorl train configs/dqn/lunar_lander.yaml population.size=8 algorithm.lr=1e-3 seed=7
     evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
+    from evorl.config import load_config
+    from evorl.evolution.schedule import read_schedule, refuse_fixed
+
+    console = make_console(quiet, verbose)
     if resume and replay_schedule:
         raise ConfigError("--resume: not with --replay-schedule; use evorl resume RUN for each run")
     if seeds is not None and replay_schedule is None:
         raise ConfigError("--seeds: only with --replay-schedule; one run has one seed, seed=7")
     loaded = load_config(config, overrides)
     if replay_schedule is None:
-        run_and_tell(loaded, console, resume=resume)
+        run_and_print(loaded, console, resume=resume)
     else:
         refuse_fixed(overrides)
         _replay(loaded, read_schedule(replay_schedule), seeds or 1, console)
 
 
-def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console) -> None:
+def _replay(config: "RunConfig", schedule: "Schedule", seeds: int, console: "Console") -> None:
+    from evorl.evolution.schedule import along
+
     if config.population.size > 1 and config.replay.share != "agent":
         console.warn(
             f"with replay.share: {config.replay.share} the schedule's agent learned from"
             f" {config.population.size} agents' experience, now it has its own only"
         )
     runs = [_seeded(along(config, schedule), config.seed + i) for i in range(seeds)]
+    if config.run.if_exists == "error":
+        _refuse_existing(runs)
     from evorl.distributed.world import World
-    from evorl.runs.directory import RunDirectory
-
-    if config.run.if_exists == "error":  # now, and not hours later
-        for run in runs:
-            path = Path(run.run.folder) / run.name
-            if path.exists() and not RunDirectory(path).has_not_begun():
-                raise RunError(
-                    f"{path} exists already: choose another name, remove it,"
-                    " or set run.if_exists=number"
-                )
     from evorl.runs.statistics import summarise_group
 
     # all seeds in one world: ranks that have parted cannot meet again
     world = World.start(runs[0].population.size, **dict(config.mesh))
     try:
-        found = [run_and_tell(run, console, schedule, world=world) for run in runs]
+        found = [run_and_print(run, console, schedule, world=world) for run in runs]
     finally:
         world.close()
     scores = [score.mean.value for score in found if score]
@@ -105,15 +105,30 @@ def _replay(config: RunConfig, schedule: Schedule, seeds: int, console: Console)
         click.echo(f"mean held-out score of {seeds} seeds: {mean}")
 
 
-def _seeded(config: RunConfig, seed: int) -> RunConfig:
+def _seeded(config: "RunConfig", seed: int) -> "RunConfig":
+    from evorl.config import parse_config
+
     data = config.model_dump() | {"seed": seed, "name": f"{config.name}-seed{seed}"}
     return parse_config(data, source=f"config for seed {seed}")
 
 
-def run_and_tell(
-    config: RunConfig,
-    console: Console,
-    schedule: Schedule | None = None,
+def _refuse_existing(runs: "list[RunConfig]") -> None:
+    """RunError now, and not hours later, if one of the runs exists."""
+    from evorl.runs.directory import RunDirectory
+
+    for run in runs:
+        path = Path(run.run.folder) / run.name
+        if path.exists() and not RunDirectory(path).has_not_begun():
+            raise RunError(
+                f"{path} exists already: choose another name, remove it,"
+                " or set run.if_exists=number"
+            )
+
+
+def run_and_print(
+    config: "RunConfig",
+    console: "Console",
+    schedule: "Schedule | None" = None,
     resume: "Resume" = None,
     world: "World | None" = None,
 ) -> "Score | None":
@@ -121,10 +136,16 @@ def run_and_tell(
     from evorl.training.signals import ending_on_signals
     from evorl.training.trainer import train as run_training
 
-    with ending_on_signals():
-        result = run_training(
-            config, console=console, schedule=schedule, world=world, resume=resume
-        )
+    before = set() if resume else _begun(config, None)
+    try:
+        with ending_on_signals():
+            result = run_training(
+                config, console=console, schedule=schedule, world=world, resume=resume
+            )
+    except KeyboardInterrupt as error:
+        for path in _begun(config, resume) - before:
+            error.add_note(f"resume with evorl resume {path}")
+        raise
     if result is None:
         return None
     score, whose = result.score, f"seed {config.seed}: " if schedule else ""
@@ -134,3 +155,13 @@ def run_and_tell(
     )
     click.echo(f"best agent, metrics and summary: {result.directory}")
     return score
+
+
+def _begun(config: "RunConfig", resume: "Resume") -> set[Path]:
+    """The run that is resumed, or those of this name that have begun: name, name-2, …"""
+    folder = Path(config.run.folder)
+    if resume is not None:
+        return {folder / config.name if resume == "auto" else resume.path}
+    files = folder.glob("*/config.yaml") if folder.is_dir() else ()
+    ours = re.compile(rf"{re.escape(config.name)}(-\d+)?")
+    return {file.parent for file in files if ours.fullmatch(file.parent.name)}

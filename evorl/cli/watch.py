@@ -5,42 +5,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evorl.cli.choosing import AGENT, SEED
-from evorl.cli.completing import RUN
-from evorl.reporting.console import Console, show_warnings_on
+from evorl.cli.options import RUN, SEED, agent, episodes, make_console, output, quiet
 
 if TYPE_CHECKING:
     from evorl.shipping.watch import Episode
 
 
-@click.command(short_help="Film the best agent of a run.")
+@click.command
 @click.argument("run", type=RUN)
-@click.option(
-    "--episodes",
-    type=click.IntRange(1, 1000),
-    default=1,
-    show_default=True,
-    help="Episodes to film.",
-)
-@AGENT
+@episodes(1, 1000, "Episodes to film.")
+@agent()
 @SEED
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A .mp4 or .gif file; best.mp4 in RUN if left out. An older one is replaced.",
-)
+@output("FILE", "A .mp4 or .gif file; best.mp4 in RUN if left out. An older one is replaced.")
 @click.option(
     "--fps",
     type=click.FloatRange(0.1, 240),
-    help="Frames a second; as the environment says if left out.",
+    help="Frames a second; the environment's own if left out.",
 )
 @click.option(
     "--max-steps",
     type=click.IntRange(1),
     help="Steps after which an episode is cut; as in the run's final score if left out.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print the returns and the file's name only.")
+@quiet("Print the returns and the file's name only.")
 def watch(
     run: Path,
     episodes: int,
@@ -53,7 +40,7 @@ def watch(
 ) -> None:
     """Film the best agent of the run directory RUN at play, and print its returns.
 
-    Needs no screen. Works while the run is going on, too.
+    Needs no screen. Works while the run trains, too.
 
     \b
     evorl watch runs/cartpole
@@ -68,18 +55,17 @@ def watch(
     from evorl.shipping.watch import watch as film
     from evorl.training.score import alone
 
-    console = Console(quiet)
-    show_warnings_on(console)
+    console = make_console(quiet)
     picked = pick(run, agent)
     set_threads(alone(picked.agent))
     name = "best.mp4" if agent is None else f"agent-{agent}.mp4"
     path = run / name if output is None else output
     console.say(heading(picked))
 
-    def tell(episode: "Episode") -> None:
+    def show(episode: "Episode") -> None:
         cut = ", cut there" if episode.cut else ""
         tqdm.write(f"seed {episode.seed}: return {episode.score:.1f} in {episode.steps} steps{cut}")
 
     seeds = fresh(seed, episodes, used_seeds(picked.config))
-    done = film(picked, seeds, path, console, fps=fps, max_steps=max_steps, on_episode=tell)
+    done = film(picked, seeds, path, console, fps=fps, max_steps=max_steps, on_episode=show)
     click.echo(f"{path}: {done.frames} frames, {done.frames / done.fps:.1f} seconds")

@@ -57,6 +57,9 @@ class MutationConfig(Section):
     parameters: Weight = Field(default=0.2, description="Weight of noise on the weights.")
     activation: Weight = Field(default=0.0, description="Weight of another activation.")
     hyperparameters: Weight = Field(default=0.6, description="Weight of other hyperparameters.")
+    user: dict[str, Weight] = Field(
+        default={}, description="Weights of mutations of your own, by module:function."
+    )
     new_layer: Probability = Field(
         default=0.2,
         description="Probability that an architecture gains or loses a layer, not units.",

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from evorl.errors import ConfigError
+from evorl.errors import one_line as one_line  # others import it from here
 
 TAG = "tag:yaml.org,2002:"
 KEPT = ("bool", "null", "merge")  # of PyYAML's implicit types; its dates and base 60 surprise
@@ -15,11 +16,6 @@ FLOAT = re.compile(
     r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?\Z"
     r"|[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"
 )
-
-
-def one_line(text: str) -> str:
-    """The text with everything that does not print, such as a line break, written as an escape."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def read_yaml(path: str | Path) -> Any:

@@ -4,6 +4,7 @@ import copy
 import difflib
 import importlib
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -69,6 +70,8 @@ def find(env_id: str) -> Registration:
     """The registry's entry for an id; `module:id` imports the module first."""
     module, _, name = env_id.rpartition(":")
     if module:
+        if "" not in sys.path:
+            sys.path.append("")  # the user's own module in the current folder
         try:
             importlib.import_module(module)
         except (ImportError, TypeError, ValueError) as error:

@@ -28,6 +28,16 @@ class ObservationSpec:
 
 
 @dataclass(frozen=True)
+class ActionSpec:
+    """What one action looks like to networks and replay."""
+
+    kind: Literal["discrete", "continuous"]
+    n: int | None = None  # how many values a discrete action takes
+    shape: tuple[int, ...] = ()
+    dtype: np.dtype[Any] = np.dtype(np.int64)  # what the replay stores
+
+
+@dataclass(frozen=True)
 class SpaceAdapter:
     """Translates between an environment's own arrays and evorl's."""
 

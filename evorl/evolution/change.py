@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from evorl.genome import HYPERPARAMETERS, Architecture, Genome
+from evorl.genome import Architecture, Genome
 
 DIGITS = 3  # significant ones of a number, or as many as it takes to tell two numbers apart
 EXACT = 17  # significant digits that tell any two floats apart
@@ -13,7 +13,7 @@ NOISE = "parameters"  # the mutation that changes weights only
 def describe_change(parent: Genome, child: Genome) -> str:
     """What changed, such as `lr 0.001 → 0.00125, batch_size 64 → 128`."""
     changes = [
-        *_architecture_changes(parent.architecture, child.architecture),
+        *_network_changes(parent, child),
         *_hyperparameter_changes(parent, child),
     ]
     if changes:
@@ -28,6 +28,14 @@ def describe_architecture(architecture: Architecture) -> str:
         words.insert(0, f"channels {join(architecture.channels)},")
     words += [name for name in ("layer_norm", "dueling") if getattr(architecture, name)]
     return " ".join(words)
+
+
+def describe_architectures(genome: Genome) -> str:
+    """The shape of all its networks; by name, if there are several."""
+    each = {name: describe_architecture(own) for name, own in genome.architectures.items()}
+    if len(each) == 1:
+        return next(iter(each.values()))
+    return ", ".join(f"{name} {text}" for name, text in each.items())
 
 
 def describe_number(value: float, digits: int = DIGITS) -> str:
@@ -48,7 +56,7 @@ def join(sizes: Sequence[int]) -> str:
 
 
 def _hyperparameter_changes(parent: Genome, child: Genome) -> Iterator[str]:
-    for name in HYPERPARAMETERS:
+    for name in parent.hyperparameters:
         old, new = parent.hyperparameters[name], child.hyperparameters[name]
         if old == new:
             continue
@@ -57,6 +65,13 @@ def _hyperparameter_changes(parent: Genome, child: Genome) -> Iterator[str]:
             if texts[0] != texts[1]:
                 break
         yield f"{name} {' → '.join(texts)}"
+
+
+def _network_changes(parent: Genome, child: Genome) -> Iterator[str]:
+    for name, old in parent.architectures.items():
+        start = f"{name} " if len(parent.architectures) > 1 else ""
+        for change in _architecture_changes(old, child.architectures[name]):
+            yield start + change
 
 
 def _architecture_changes(old: Architecture, new: Architecture) -> Iterator[str]:

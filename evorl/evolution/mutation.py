@@ -1,6 +1,7 @@
 """A child from its parent: one kind of mutation each, drawn by the weights of a configuration."""
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +17,10 @@ from evorl.evolution.surgery import (
     remove_units,
     reset_dormant,
 )
-from evorl.evolution.units import Wires, all_wires
+from evorl.evolution.units import UnitAxes, all_units
 from evorl.genome import Activation, Architecture, Genome
-from evorl.networks.layout import Problem, shapes
+from evorl.networks.layout import row_shapes
+from evorl.networks.spec import NetworkSpec, Spec
 from evorl.population.group import AgentState
 
 
@@ -29,11 +31,27 @@ class Child(NamedTuple):
     state: AgentState
 
 
+# A mutation of one's own: a child's genome and weights from its parent's. What it changes in the
+# genome are architectures and hyperparameters; id, parent, generation and name are filled in.
+UserMutation = Callable[[Genome, AgentState, np.random.Generator], tuple[Genome, AgentState]]
+
+
 class Mutation:
     """Makes children: a pure function of the parent and a generator."""
 
-    def __init__(self, config: MutationConfig, problem: Problem, explore: Explore) -> None:
-        self.config, self.problem, self.explore = config, problem, explore
+    def __init__(
+        self,
+        config: MutationConfig,
+        specs: Mapping[str, Spec],
+        explore: Explore,
+        user: Mapping[str, UserMutation] | None = None,
+    ) -> None:
+        """`user` are mutations of one's own, by the names that the configuration gives them."""
+        self.config, self.specs, self.explore = config, dict(specs), explore
+        self.user = dict(user or {})
+        self.networks = {
+            name: spec for name, spec in specs.items() if isinstance(spec, NetworkSpec)
+        }
 
     def __call__(
         self,
@@ -46,96 +64,135 @@ class Mutation:
         random: np.random.Generator,
     ) -> Child:
         """A child of this parent, whose fitness was this, to train from this generation on."""
-        architecture, hyperparameters = parent.architecture, dict(parent.hyperparameters)
-        mutation = self._kind(architecture, random)
-        if mutation == "architecture":
-            mutation, (architecture, state) = self._change(architecture, state, random)
+        child, mutation = parent, self._kind(parent, random)
+        if mutation in self.user:
+            child, state = self.user[mutation](parent, state, random)
+        elif mutation == "architecture":
+            mutation, child, state = self._change(parent, state, random)
         elif mutation == "parameters":
-            state = self._disturb(architecture, state, random)
+            state = self._disturb(parent, state, random)
         elif mutation == "activation":
-            chosen = self._activations(architecture)
-            activation = chosen[int(random.integers(len(chosen)))]
-            architecture = dataclasses.replace(architecture, activation=activation)
+            child = self._other_activation(parent, random)
         elif mutation == "hyperparameters":
-            hyperparameters = self.explore.propose(hyperparameters, fitness, generation, random)
-        genome = Genome(id, architecture, hyperparameters, parent.id, generation, mutation)
+            values = self.explore.propose(dict(parent.hyperparameters), fitness, generation, random)
+            child = dataclasses.replace(parent, hyperparameters=values)
+        genome = dataclasses.replace(
+            child, id=id, parent=parent.id, born=generation, mutation=mutation
+        )
         return Child(genome, state)
 
-    def _kind(self, architecture: Architecture, random: np.random.Generator) -> str:
+    def _kind(self, parent: Genome, random: np.random.Generator) -> str:
         """One kind of those that are possible for this parent; none if there is none."""
-        layers, widths = self._moves(architecture)
         possible = {
             "none": True,
-            "architecture": bool(layers or widths),
+            "architecture": any(any(self._moves(parent, name)) for name in self.networks),
             "parameters": True,
-            "activation": bool(self._activations(architecture)),
+            "activation": bool(self._activations(parent)),
             "hyperparameters": bool(self.explore.spaces),
         }
         weights = {kind: getattr(self.config, kind) for kind in possible if possible[kind]}
+        weights |= {name: self.config.user[name] for name in self.user}
         total = sum(weights.values())
         if total == 0:
             return "none"
         return str(random.choice(list(weights), p=np.array(list(weights.values())) / total))
 
-    def _activations(self, architecture: Architecture) -> list[Activation]:
-        return [a for a in self.config.activations if a != architecture.activation]
+    def _activations(self, parent: Genome) -> list[tuple[str, Activation]]:
+        """Networks, and activations that they don't have."""
+        return [
+            (name, other)
+            for name in self.networks
+            for other in self.config.activations
+            if other != parent.architectures[name].activation
+        ]
 
-    def _moves(self, architecture: Architecture) -> tuple[list[str], list[Wires]]:
+    def _other_activation(self, parent: Genome, random: np.random.Generator) -> Genome:
+        chosen = self._activations(parent)
+        name, activation = chosen[int(random.integers(len(chosen)))]
+        own = dataclasses.replace(parent.architectures[name], activation=activation)
+        return _with_architecture(parent, name, own)
+
+    def _moves(self, parent: Genome, name: str) -> tuple[list[str], list[UnitAxes]]:
         """Layer mutations and layers of another width that limits and probabilities allow."""
-        config, layers = self.config, []
+        config, layers, architecture = self.config, [], parent.architectures[name]
         if config.new_layer > 0:
             layers += ["add layer"] * (architecture.depth < config.max_layers)
             layers += ["remove layer"] * (architecture.depth > config.min_layers)
-        wires = all_wires(self.problem, architecture) if config.new_layer < 1 else []
-        return layers, [own for own in wires if self._directions(own)]
+        units = all_units(self.networks[name], architecture) if config.new_layer < 1 else []
+        return layers, [own for own in units if self._directions(own)]
 
-    def _directions(self, wires: Wires) -> list[str]:
+    def _directions(self, layer: UnitAxes) -> list[str]:
         """Which of add and remove the limits allow; what lies outside them may come closer."""
-        low, high = self._limits(wires)
-        return ["add"] * (wires.size < high) + ["remove"] * (wires.size > low)
+        low, high = self._limits(layer)
+        return ["add"] * (layer.size < high) + ["remove"] * (layer.size > low)
 
-    def _limits(self, wires: Wires) -> tuple[int, int]:
+    def _limits(self, layer: UnitAxes) -> tuple[int, int]:
         config = self.config
-        if wires.kind == "units":
+        if layer.kind == "units":
             return config.min_units, config.max_units
         return config.min_channels, config.max_channels
 
     def _change(
-        self, architecture: Architecture, state: AgentState, random: np.random.Generator
-    ) -> tuple[str, Changed]:
-        layers, widths = self._moves(architecture)
+        self, parent: Genome, state: AgentState, random: np.random.Generator
+    ) -> tuple[str, Genome, AgentState]:
+        """A network, then a change of it."""
+        names = [name for name in self.networks if any(self._moves(parent, name))]
+        name = names[int(random.integers(len(names)))] if len(names) > 1 else names[0]
+        layers, widths = self._moves(parent, name)
+        architecture, own = parent.architectures[name], state.network(name)
         if layers and (not widths or random.random() < self.config.new_layer):
             move = layers[int(random.integers(len(layers)))]
             if move == "remove layer":
-                return move, remove_layer(architecture, state)
-            after = int(random.integers(architecture.depth))
-            return move, add_layer(architecture, state, after, random)
-        wires = widths[int(random.integers(len(widths)))]
-        directions = self._directions(wires)
-        direction = directions[int(random.integers(len(directions)))]
-        amounts = self.config.units if wires.kind == "units" else self.config.channels
-        amount = amounts[int(random.integers(len(amounts)))]
-        low, high = self._limits(wires)
-        if direction == "add":
-            count = min(amount, high - wires.size)
-            changed = add_units(architecture, state, wires, count, random)
+                changed = remove_layer(architecture, own)
+            else:
+                after = int(random.integers(architecture.depth))
+                changed = add_layer(architecture, own, after, random)
         else:
-            count = min(amount, wires.size - low)
-            changed = remove_units(architecture, state, wires, count)
-        return f"{direction} {wires.kind}", changed
+            layer = widths[int(random.integers(len(widths)))]
+            move, changed = self._resize(architecture, own, layer, random)
+        child = _with_architecture(parent, name, changed.architecture)
+        return move, child, state.with_network(name, changed.state)
+
+    def _resize(
+        self,
+        architecture: Architecture,
+        state: AgentState,
+        layer: UnitAxes,
+        random: np.random.Generator,
+    ) -> tuple[str, Changed]:
+        directions = self._directions(layer)
+        direction = directions[int(random.integers(len(directions)))]
+        amounts = self.config.units if layer.kind == "units" else self.config.channels
+        amount = amounts[int(random.integers(len(amounts)))]
+        low, high = self._limits(layer)
+        if direction == "add":
+            count = min(amount, high - layer.size)
+            changed = add_units(architecture, state, layer, count, random)
+        else:
+            count = min(amount, layer.size - low)
+            changed = remove_units(architecture, state, layer, count)
+        return f"{direction} {layer.kind}", changed
 
     def _disturb(
-        self, architecture: Architecture, state: AgentState, random: np.random.Generator
+        self, parent: Genome, state: AgentState, random: np.random.Generator
     ) -> AgentState:
-        """Dormant units reset, if wanted, and noise on a share of the weights of both networks."""
+        """Dormant units reset, if wanted, and noise on a share of the weights and their targets."""
         if self.config.reset_dormant:
-            state = reset_dormant(self.problem, architecture, state, random)
+            for name, spec in self.networks.items():
+                own = parent.architectures[name]
+                reset = reset_dormant(spec, own, state.network(name), random)
+                state = state.with_network(name, reset)
         online, target = dict(state.online), dict(state.target)
         # in the layout's order: a state from a file may have another
-        for name, shape in shapes(self.problem, architecture).items():
+        for name, shape in row_shapes(self.specs, parent.architectures).items():
             if name.endswith(".weight"):
                 chosen = random.random(shape) < self.config.noise_fraction
                 factors = np.where(chosen, 1 + self.config.noise * random.standard_normal(shape), 1)
                 factor = torch.from_numpy(factors).to(online[name])
                 online[name], target[name] = online[name] * factor, target[name] * factor
         return state._replace(online=online, target=target)
+
+
+def _with_architecture(genome: Genome, name: str, changed: Architecture) -> Genome:
+    """The genome with another architecture of one network."""
+    return dataclasses.replace(genome, architectures={**genome.architectures, name: changed})

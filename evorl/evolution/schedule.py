@@ -95,7 +95,9 @@ def schedule_of(env: str, ancestry: Sequence[Ancestor], steps: int) -> Schedule:
             segments.pop()
         if not segments or segments[-1].hyperparameters != part.hyperparameters:
             segments.append(part)
-    return Schedule(env, steps, ancestry[-1].genome.architecture, tuple(segments))
+    return Schedule(
+        env, steps, next(iter(ancestry[-1].genome.architectures.values())), tuple(segments)
+    )
 
 
 def refuse_fixed(overrides: Sequence[str]) -> None:

@@ -18,8 +18,8 @@ from evorl.evolution.units import (
     DORMANT,
     LIVELY,
     Axis,
-    Wires,
-    all_wires,
+    UnitAxes,
+    all_units,
     dormant_units,
     fill,
     learning_shares,
@@ -29,7 +29,8 @@ from evorl.evolution.units import (
     take,
 )
 from evorl.genome import Architecture
-from evorl.networks.layout import Parameters, Problem
+from evorl.networks.layout import Parameters
+from evorl.networks.spec import NetworkSpec
 from evorl.population.group import AgentState
 from evorl.population.optimizer import NEW
 
@@ -47,7 +48,7 @@ class Changed(NamedTuple):
 def add_units(
     architecture: Architecture,
     state: AgentState,
-    wires: Wires,
+    layer: UnitAxes,
     count: int,
     random: np.random.Generator,
 ) -> Changed:
@@ -57,41 +58,41 @@ def add_units(
     keep its mean and variance: see _same_statistics. Doubling a layer then changes nothing, if
     none is dormant. Only further copies of a unit have noise: they would learn the same for ever.
     """
-    new = torch.arange(wires.size, wires.size + count)
-    normalised = architecture.layer_norm and wires.kind == "units"
-    donors = _donors(state, wires, count, DORMANT if normalised else LIVELY, random)
-    index = torch.cat((torch.arange(wires.size), donors))
-    axes = wires.incoming + wires.outgoing
-    noise = _noise(state.online, wires, donors, random)
+    new = torch.arange(layer.size, layer.size + count)
+    normalised = architecture.layer_norm and layer.kind == "units"
+    donors = _donors(state, layer, count, DORMANT if normalised else LIVELY, random)
+    index = torch.cat((torch.arange(layer.size), donors))
+    axes = layer.incoming + layer.outgoing
+    noise = _noise(state.online, layer, donors, random)
     if normalised:
         noise = {axis: _of_further_copies(values, axis, donors) for axis, values in noise.items()}
 
     def grown(parameters: Parameters) -> Parameters:
-        found = take(parameters, wires.incoming, index)
+        found = take(parameters, layer.incoming, index)
         for axis, values in noise.items():
             places = new.to(values.device)
             found[axis.segment] = found[axis.segment].index_add(axis.axis, places, values)
         if normalised and count > 1:  # one alone would become the mean of all, and say nothing
-            for k in wires.layers:
-                found |= _same_statistics(found, f"hidden{k}", wires.size)
-        return fill(take(found, wires.outgoing, index), wires.outgoing, new, 0)
+            for k in layer.layers:
+                found |= _same_statistics(found, f"hidden{k}", layer.size)
+        return fill(take(found, layer.outgoing, index), layer.outgoing, new, 0)
 
     online, target = grown(state.online), grown(state.target)
     m, v = (take(moment, axes, index) for moment in (state.m, state.v))
     m, v = fill(m, axes, new, 0), fill(v, axes, new, NEW)
-    changed = resized(architecture, wires, wires.size + count)
+    changed = resized(architecture, layer, layer.size + count)
     return Changed(changed, AgentState(online, target, m, v, state.steps))
 
 
 def remove_units(
-    architecture: Architecture, state: AgentState, wires: Wires, count: int
+    architecture: Architecture, state: AgentState, layer: UnitAxes, count: int
 ) -> Changed:
     """Fewer units or channels: without those whose outgoing weights are smallest."""
-    heard = sum_of_squares(state.online, wires.outgoing, wires.size)
-    kept = heard.argsort(descending=True, stable=True)[: wires.size - count].sort().values
-    axes = wires.incoming + wires.outgoing
+    heard = sum_of_squares(state.online, layer.outgoing, layer.size)
+    kept = heard.argsort(descending=True, stable=True)[: layer.size - count].sort().values
+    axes = layer.incoming + layer.outgoing
     online, target, m, v = (take(part, axes, kept) for part in state[:4])
-    changed = resized(architecture, wires, wires.size - count)
+    changed = resized(architecture, layer, layer.size - count)
     return Changed(changed, AgentState(online, target, m, v, state.steps))
 
 
@@ -161,30 +162,30 @@ def remove_layer(architecture: Architecture, state: AgentState) -> Changed:
 
 
 def reset_dormant(
-    problem: Problem, architecture: Architecture, state: AgentState, random: np.random.Generator
+    spec: NetworkSpec, architecture: Architecture, state: AgentState, random: np.random.Generator
 ) -> AgentState:
     """Units that learn nothing begin again: a newborn's weights, and nothing listens to them yet.
 
     Not those that share their place with a gated layer's: what that adds would be lost with them.
     """
     found = [
-        (wires, torch.nonzero(dormant_units(state, wires)).view(-1))
-        for wires in all_wires(problem, architecture)
-        if len(wires.layers) == 1
+        (layer, torch.nonzero(dormant_units(state, layer)).view(-1))
+        for layer in all_units(spec, architecture)
+        if len(layer.layers) == 1
     ]
-    for wires, units in found:
+    for layer, units in found:
         if len(units):
-            state = _reset(state, wires, units, random)
+            state = _reset(state, layer, units, random)
     return state
 
 
 def _reset(
-    state: AgentState, wires: Wires, units: Tensor, random: np.random.Generator
+    state: AgentState, layer: UnitAxes, units: Tensor, random: np.random.Generator
 ) -> AgentState:
     online, target, m, v, steps = state
-    weight = online[wires.incoming[0].segment]
-    bound = 1 / np.sqrt(weight.numel() / wires.size)  # of fan in, as in initial.py
-    for axis in wires.incoming:
+    weight = online[layer.incoming[0].segment]
+    bound = 1 / np.sqrt(weight.numel() / layer.size)  # of fan in, as in initial.py
+    for axis in layer.incoming:
         shape = list(online[axis.segment].shape)
         shape[axis.axis] = len(units)
         part = axis.segment.split(".")[1]
@@ -193,28 +194,28 @@ def _reset(
         else:
             values = torch.full(shape, 1.0 if part == "scale" else 0.0)
         online, target = (put(weights, axis, units, values) for weights in (online, target))
-    online, target = (fill(weights, wires.outgoing, units, 0) for weights in (online, target))
-    axes = wires.incoming + wires.outgoing
+    online, target = (fill(weights, layer.outgoing, units, 0) for weights in (online, target))
+    axes = layer.incoming + layer.outgoing
     return AgentState(online, target, fill(m, axes, units, 0), fill(v, axes, units, NEW), steps)
 
 
 def _donors(
-    state: AgentState, wires: Wires, count: int, least: float, random: np.random.Generator
+    state: AgentState, layer: UnitAxes, count: int, least: float, random: np.random.Generator
 ) -> Tensor:
     """Units to copy [count]: of those that learn so much, each about as often as any other."""
-    learning = (learning_shares(state, wires) >= least).all(0)
-    living = np.flatnonzero(learning.numpy()) if learning.sum() > 1 else np.arange(wires.size)
+    learning = (learning_shares(state, layer) >= least).all(0)
+    living = np.flatnonzero(learning.numpy()) if learning.sum() > 1 else np.arange(layer.size)
     rounds, rest = divmod(count, len(living))
     chosen = random.choice(living, rest, replace=False)
     return torch.from_numpy(np.concatenate((np.tile(living, rounds), chosen)))
 
 
 def _noise(
-    online: Parameters, wires: Wires, donors: Tensor, random: np.random.Generator
+    online: Parameters, layer: UnitAxes, donors: Tensor, random: np.random.Generator
 ) -> dict[Axis, Tensor]:
     """What is added to the weights that new units read with; the same for both networks."""
     found = {}
-    for axis in wires.incoming:
+    for axis in layer.incoming:
         if axis.segment.endswith("weight"):
             weight = take(online, (axis,), donors)[axis.segment]
             within = [d for d in range(weight.dim()) if d != axis.axis]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from evorl.genome import Architecture
-from evorl.networks.layout import Parameters, Problem, shapes
+from evorl.networks.layout import Parameters, shapes
+from evorl.networks.spec import NetworkSpec
 from evorl.population.group import AgentState
 
 MEMORY = 1000  # updates that Adam's second moments remember, about
@@ -29,9 +30,10 @@ class Axis(NamedTuple):
     segment: str
     axis: int
     each: int = 1  # places of one unit: the last convolution's channel is height × width features
+    first: int = 0  # places before those of the first unit
 
 
-class Wires(NamedTuple):
+class UnitAxes(NamedTuple):
     """All units of a run of hidden layers, or all channels of a convolution."""
 
     kind: str  # units or channels
@@ -41,7 +43,7 @@ class Wires(NamedTuple):
     outgoing: tuple[Axis, ...]
 
 
-def hidden_wires(architecture: Architecture, layer: int) -> Wires:
+def hidden_units(architecture: Architecture, layer: int) -> UnitAxes:
     """The units of a hidden layer, and of the gated ones that are tied to it."""
     first = last = layer
     while architecture.gated[first]:
@@ -58,32 +60,32 @@ def hidden_wires(architecture: Architecture, layer: int) -> Wires:
     ends = last + 1 == architecture.depth
     outgoing.append(Axis("head.weight", 1) if ends else Axis(f"hidden{last + 1}.weight", 0))
     size = architecture.hidden[layer]
-    return Wires("units", run, size, tuple(incoming), tuple(outgoing))
+    return UnitAxes("units", run, size, tuple(incoming), tuple(outgoing))
 
 
-def channel_wires(problem: Problem, architecture: Architecture, layer: int) -> Wires:
+def channel_units(spec: NetworkSpec, architecture: Architecture, layer: int) -> UnitAxes:
     """The channels of a convolution."""
     size = architecture.channels[layer]
     incoming = Axis(f"conv{layer}.weight", 0), Axis(f"conv{layer}.bias", 0)
     outgoing = Axis(f"conv{layer + 1}.weight", 1)
     if layer + 1 == len(architecture.channels):
-        features = shapes(problem, architecture)["hidden0.weight"][0]
-        outgoing = Axis("hidden0.weight", 0, features // size)
-    return Wires("channels", (layer,), size, incoming, (outgoing,))
+        features = shapes(spec, architecture)["hidden0.weight"][0] - spec.extra
+        outgoing = Axis("hidden0.weight", 0, features // size, spec.extra)
+    return UnitAxes("channels", (layer,), size, incoming, (outgoing,))
 
 
-def all_wires(problem: Problem, architecture: Architecture) -> list[Wires]:
+def all_units(spec: NetworkSpec, architecture: Architecture) -> list[UnitAxes]:
     """One for each convolution and each hidden layer; layers that are tied give the same."""
-    channels = range(len(architecture.channels) if problem.image is not None else 0)
-    found = [channel_wires(problem, architecture, k) for k in channels]
-    return found + [hidden_wires(architecture, k) for k in range(architecture.depth)]
+    channels = range(len(architecture.channels) if spec.image is not None else 0)
+    found = [channel_units(spec, architecture, k) for k in channels]
+    return found + [hidden_units(architecture, k) for k in range(architecture.depth)]
 
 
-def resized(architecture: Architecture, wires: Wires, size: int) -> Architecture:
+def resized(architecture: Architecture, layer: UnitAxes, size: int) -> Architecture:
     """The architecture with so many of these units."""
-    widths = architecture.hidden if wires.kind == "units" else architecture.channels
-    new = tuple(size if k in wires.layers else width for k, width in enumerate(widths))
-    if wires.kind == "units":
+    widths = architecture.hidden if layer.kind == "units" else architecture.channels
+    new = tuple(size if k in layer.layers else width for k, width in enumerate(widths))
+    if layer.kind == "units":
         return dataclasses.replace(architecture, hidden=new)
     return dataclasses.replace(architecture, channels=new)
 
@@ -93,7 +95,9 @@ def take(parameters: Parameters, axes: tuple[Axis, ...], units: Tensor) -> Param
     found = dict(parameters)
     for axis in axes:
         value = found[axis.segment]
-        found[axis.segment] = value.index_select(axis.axis, _places(axis, units, value))
+        before = torch.arange(axis.first, device=value.device)
+        places = torch.cat((before, _places(axis, units, value)))
+        found[axis.segment] = value.index_select(axis.axis, places)
     return found
 
 
@@ -125,31 +129,31 @@ def sum_of_squares(parameters: Parameters, axes: tuple[Axis, ...], size: int) ->
 
 def by_unit(parameters: Parameters, axis: Axis, size: int) -> Tensor:
     """A segment's numbers by unit, [size, ...]."""
-    return parameters[axis.segment].movedim(axis.axis, 0).reshape(size, -1)
+    return parameters[axis.segment].movedim(axis.axis, 0)[axis.first :].reshape(size, -1)
 
 
-def learning_shares(state: AgentState, wires: Wires) -> Tensor:
+def learning_shares(state: AgentState, layer: UnitAxes) -> Tensor:
     """How much each unit learns, [layers, size]: second moments relative to its layer's mean.
 
     They are those of the weights it reads with. Under LayerNorm a dead unit's weights still have
     gradients, through the mean and the variance of the others: there its scale and shift count.
     """
     shares = []
-    each = len(wires.incoming) // len(wires.layers)
-    for k in range(len(wires.layers)):
-        own = wires.incoming[k * each : (k + 1) * each][-2:]
-        moments = torch.cat([by_unit(state.v, axis, wires.size) for axis in own], 1)
+    each = len(layer.incoming) // len(layer.layers)
+    for k in range(len(layer.layers)):
+        own = layer.incoming[k * each : (k + 1) * each][-2:]
+        moments = torch.cat([by_unit(state.v, axis, layer.size) for axis in own], 1)
         learned = moments.abs().double().sum(1).cpu()  # below zero for new ones: see optimizer.py
         nothing = not learned.any()  # a newborn, or a gate that is shut
         shares.append(torch.ones_like(learned) if nothing else learned / learned.mean())
     return torch.stack(shares)
 
 
-def dormant_units(state: AgentState, wires: Wires) -> Tensor:
+def dormant_units(state: AgentState, layer: UnitAxes) -> Tensor:
     """Which units [size] learn nothing; of layers that are tied, the first one decides."""
-    return (learning_shares(state, wires)[0] < DORMANT) & (state.steps >= MEMORY)
+    return (learning_shares(state, layer)[0] < DORMANT) & (state.steps >= MEMORY)
 
 
 def _places(axis: Axis, units: Tensor, value: Tensor) -> Tensor:
-    within = torch.arange(axis.each)
+    within = torch.arange(axis.each) + axis.first
     return (units.view(-1, 1) * axis.each + within).view(-1).to(value.device)

@@ -8,19 +8,19 @@ Accelerate; imported by its own name, so that the rest of the package does not l
 from evorl.experience.buffer import ReplayBuffer
 from evorl.experience.nstep import NStep
 from evorl.experience.priority import Priorities, linear_beta
-from evorl.experience.requests import GroupPlan, split_groups
+from evorl.experience.requests import SampleRequest, split_groups
 from evorl.experience.sampling import PrioritisedSampler, Sampler, UniformSampler
 from evorl.experience.storage import Replays
 from evorl.experience.transitions import Items, Samples, Transitions
 
 __all__ = [
-    "GroupPlan",
     "Items",
     "NStep",
     "Priorities",
     "PrioritisedSampler",
     "ReplayBuffer",
     "Replays",
+    "SampleRequest",
     "Sampler",
     "Samples",
     "Transitions",

@@ -7,7 +7,7 @@ import torch
 from accelerate.data_loader import prepare_data_loader  # type: ignore[import-untyped]
 from torch.utils.data import DataLoader, IterableDataset
 
-from evorl.experience.requests import GroupPlan
+from evorl.experience.requests import SampleRequest
 from evorl.experience.sampling import Sampler
 from evorl.experience.transitions import Samples
 
@@ -21,18 +21,18 @@ class ReplayDataset(IterableDataset[Samples | None]):
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
-        self._plans: Sequence[GroupPlan] | None = None
+        self._requests: Sequence[SampleRequest] | None = None
 
-    def request(self, plans: Sequence[GroupPlan]) -> None:
+    def request(self, requests: Sequence[SampleRequest]) -> None:
         """States what the next samples are to be."""
-        self._plans = plans
+        self._requests = requests
 
     def __iter__(self) -> Iterator[Samples | None]:
         while True:
-            plans, self._plans = self._plans, None
-            if plans is None:
-                raise RuntimeError("nothing requested: call request(plans) before each round")
-            yield self._sampler.sample(plans)
+            requests, self._requests = self._requests, None
+            if requests is None:
+                raise RuntimeError("nothing requested: call request(requests) before each round")
+            yield self._sampler.sample(requests)
             yield None
 
 
@@ -48,9 +48,9 @@ class ReplayLoader:
         self.loader = prepared_loader(self.dataset, device)
         self._items: Iterator[Samples | None] | None = None
 
-    def draw(self, plans: Sequence[GroupPlan]) -> Samples:
+    def draw(self, requests: Sequence[SampleRequest]) -> Samples:
         """The batches of one round, for `split_groups`."""
-        self.dataset.request(plans)
+        self.dataset.request(requests)
         items, self._items = self._items, None  # a loader that raised is at its end
         if items is None:
             items = iter(self.loader)

@@ -17,7 +17,7 @@ from evorl.experience.transitions import IntArray, Samples
 
 
 @dataclass(frozen=True, eq=False)
-class GroupPlan:
+class SampleRequest:
     """One group's round: the agents of its matrix, how often each updates, on how many items."""
 
     agents: IntArray  # [P] which agents, of all
@@ -32,12 +32,12 @@ class GroupPlan:
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """Equal for equal plans: layouts are looked up by it every round."""
+        """Equal for equal requests: layouts are looked up by it every round."""
         arrays = (self.agents, self.updates, self.batch_sizes)
         return (*(array.astype(np.int64).tobytes() for array in arrays), self.width)
 
 
-class Layout(NamedTuple):
+class RoundLayout(NamedTuple):
     """Everything about a round that does not depend on what is drawn.
 
     Draws are agent-major, then by update, then by place in the batch: an agent's draws are one
@@ -55,23 +55,26 @@ class Layout(NamedTuple):
 
 
 def make_layout(
-    plans: Sequence[GroupPlan], first_slots: IntArray, dtype: torch.dtype, device: torch.device
-) -> Layout:
+    requests: Sequence[SampleRequest],
+    first_slots: IntArray,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> RoundLayout:
     """Lays out a round. `first_slots` [A] is where each agent's replay begins."""
-    check_plans(plans, len(first_slots))
+    check_requests(requests, len(first_slots))
     agents, positions, starts, padding, draws_of = [], [], [], [], []
     place = 0
-    for plan in plans:
-        updates, rows, width = plan.shape
-        real = (np.arange(updates)[:, None] < plan.updates[:, None, None]) & (
-            np.arange(width) < plan.batch_sizes[:, None, None]
+    for request in requests:
+        updates, rows, width = request.shape
+        real = (np.arange(updates)[:, None] < request.updates[:, None, None]) & (
+            np.arange(width) < request.batch_sizes[:, None, None]
         )  # [P, U, B]
         row, update, column = np.nonzero(real)
-        agents.append(plan.agents[row])
+        agents.append(request.agents[row])
         positions.append(place + (update * rows + row) * width + column)
         starts.append(column == 0)
-        padding.append(np.tile(np.repeat(first_slots[plan.agents], width), updates))
-        draws_of.append(plan.updates * plan.batch_sizes)
+        padding.append(np.tile(np.repeat(first_slots[request.agents], width), updates))
+        draws_of.append(request.updates * request.batch_sizes)
         place += updates * rows * width
     first = np.concatenate(starts) if starts else np.zeros(0, np.bool_)
     scale = np.zeros(place)
@@ -81,8 +84,8 @@ def make_layout(
     scale[flat_positions] = 1.0 / sizes[batch_of]
     counts = _joined(draws_of)
     ends = np.cumsum(counts)
-    everyone = _joined([plan.agents for plan in plans])
-    return Layout(
+    everyone = _joined([request.agents for request in requests])
+    return RoundLayout(
         agents=_joined(agents),
         positions=flat_positions,
         batches=np.flatnonzero(first),
@@ -94,44 +97,44 @@ def make_layout(
             for agent, count, end in zip(everyone, counts, ends, strict=True)
             if count
         ],
-        shapes=[plan.shape for plan in plans],
+        shapes=[request.shape for request in requests],
     )
 
 
-def check_plans(plans: Sequence[GroupPlan], num_agents: int) -> None:
-    """Raises on a plan that cannot be laid out."""
-    for group, plan in enumerate(plans):
-        rows = len(plan.agents)
-        if len(plan.updates) != rows or len(plan.batch_sizes) != rows:
+def check_requests(requests: Sequence[SampleRequest], num_agents: int) -> None:
+    """Raises on a request that cannot be laid out."""
+    for group, request in enumerate(requests):
+        rows = len(request.agents)
+        if len(request.updates) != rows or len(request.batch_sizes) != rows:
             raise ValueError(
-                f"group {group} has {rows} agents, {len(plan.updates)} updates and "
-                f"{len(plan.batch_sizes)} batch sizes: one of each for every agent"
+                f"group {group} has {rows} agents, {len(request.updates)} updates and "
+                f"{len(request.batch_sizes)} batch sizes: one of each for every agent"
             )
-        if rows and (min(plan.updates) < 0 or min(plan.batch_sizes) < 1):
+        if rows and (min(request.updates) < 0 or min(request.batch_sizes) < 1):
             raise ValueError(
-                f"group {group}: updates {plan.updates} must be >= 0 and batch sizes "
-                f"{plan.batch_sizes} >= 1"
+                f"group {group}: updates {request.updates} must be >= 0 and batch sizes "
+                f"{request.batch_sizes} >= 1"
             )
-        if rows and max(plan.batch_sizes) > plan.width:
+        if rows and max(request.batch_sizes) > request.width:
             raise ValueError(
-                f"group {group}: a batch of {max(plan.batch_sizes)} does not fit width {plan.width}"
+                f"group {group}: a batch of {max(request.batch_sizes)} does not fit width {request.width}"
             )
-    everyone = _joined([plan.agents for plan in plans])
+    everyone = _joined([request.agents for request in requests])
     if len(everyone) and (min(everyone) < 0 or max(everyone) >= num_agents):
         raise ValueError(f"agents {everyone} in a population of {num_agents}")
     if len(np.unique(everyone)) < len(everyone):
         raise ValueError(f"agents {everyone}: each can be in one group only, once")
 
 
-def split_groups(samples: Samples, plans: Sequence[GroupPlan]) -> list[Samples]:
+def split_groups(samples: Samples, requests: Sequence[SampleRequest]) -> list[Samples]:
     """Each group's part of a round, every field viewed as [U, P, B, ...]."""
-    if len(plans) == 1:
-        shape = plans[0].shape
+    if len(requests) == 1:
+        shape = requests[0].shape
         return [Samples(*(field.view(*shape, *field.shape[1:]) for field in samples))]
     parts = []
     place = 0
-    for plan in plans:
-        shape = plan.shape
+    for request in requests:
+        shape = request.shape
         end = place + shape[0] * shape[1] * shape[2]
         parts.append(
             Samples(*(field[place:end].view(*shape, *field.shape[1:]) for field in samples))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from evorl.experience.buffer import ReplayBuffer
 from evorl.experience.priority import Priorities
-from evorl.experience.requests import GroupPlan, Layout, make_layout
+from evorl.experience.requests import RoundLayout, SampleRequest, make_layout
 from evorl.experience.transitions import BoolArray, FloatArray, IntArray, Samples
 
 LAYOUTS_KEPT = 64  # distinct rounds remembered: agents' learn steps make a few patterns that repeat
@@ -23,7 +23,7 @@ LAYOUTS_KEPT = 64  # distinct rounds remembered: agents' learn steps make a few 
 class Sampler(Protocol):
     """What the learn stage knows of a replay, uniform or prioritised.
 
-    A round: `inserted(buffer.add(...))`, then `sample(plans)`, the updates, and
+    A round: `inserted(buffer.add(...))`, then `sample(requests)`, the updates, and
     `update_priorities`, before anything else is inserted.
     """
 
@@ -42,7 +42,7 @@ class Sampler(Protocol):
     def inserted(self, slots: IntArray) -> None:
         """Items have just been written to `slots`, as `ReplayBuffer.add` returned them."""
 
-    def sample(self, plans: Sequence[GroupPlan]) -> Samples:
+    def sample(self, requests: Sequence[SampleRequest]) -> Samples:
         """The batches of one round."""
 
     def update_priorities(
@@ -89,7 +89,7 @@ class UniformSampler:
         replays = np.arange(population)
         self._replay_of = replays if buffer.num_replays > 1 else np.zeros_like(replays)
         self._first_slots = self._replay_of * buffer.capacity
-        self._layouts: dict[tuple[object, ...], Layout] = {}
+        self._layouts: dict[tuple[object, ...], RoundLayout] = {}
 
     def reseed(self, generators: Sequence[np.random.Generator]) -> None:
         """New random streams, one per agent."""
@@ -100,9 +100,9 @@ class UniformSampler:
     def inserted(self, slots: IntArray) -> None:
         """Nothing to note: all items are alike."""
 
-    def sample(self, plans: Sequence[GroupPlan]) -> Samples:
+    def sample(self, requests: Sequence[SampleRequest]) -> Samples:
         """The batches of one round."""
-        layout = self._layout(plans)
+        layout = self._layout(requests)
         sizes = self._sizes()
         for agent, _, _ in layout.streams:
             if sizes[agent] == 0:
@@ -146,15 +146,15 @@ class UniformSampler:
                 f"a uniform replay has no {sorted(state)}: was it prioritised when saved?"
             )
 
-    def _choose(self, layout: Layout, uniforms: FloatArray) -> IntArray:
+    def _choose(self, layout: RoundLayout, uniforms: FloatArray) -> IntArray:
         """[D] the item of each draw, counted from the start of its agent's replay."""
         # Needs no clamp: for u <= 1 - 2^-53 the product rounds to less than the size.
         return (uniforms * self._sizes()[layout.agents]).astype(np.int64)
 
-    def _weights(self, layout: Layout, drawn: IntArray) -> Tensor:
+    def _weights(self, layout: RoundLayout, drawn: IntArray) -> Tensor:
         return layout.scale
 
-    def _uniforms(self, layout: Layout) -> FloatArray:
+    def _uniforms(self, layout: RoundLayout) -> FloatArray:
         uniforms = np.empty(len(layout.agents))
         for agent, start, end in layout.streams:
             self._generators[agent].random(out=uniforms[start:end])
@@ -164,12 +164,12 @@ class UniformSampler:
         """[A] items in each agent's replay."""
         return self._buffer.sizes[self._replay_of]
 
-    def _layout(self, plans: Sequence[GroupPlan]) -> Layout:
-        key = tuple(plan.key for plan in plans)
+    def _layout(self, requests: Sequence[SampleRequest]) -> RoundLayout:
+        key = tuple(request.key for request in requests)
         layout = self._layouts.get(key)
         if layout is None:
             layout = make_layout(
-                plans, self._first_slots, self._buffer.reward_dtype, self._buffer.device
+                requests, self._first_slots, self._buffer.reward_dtype, self._buffer.device
             )
             while len(self._layouts) >= LAYOUTS_KEPT:
                 del self._layouts[next(iter(self._layouts))]
@@ -190,7 +190,9 @@ class PrioritisedSampler(UniformSampler):
     ) -> None:
         super().__init__(buffer, generators, own)
         self.priorities = Priorities(len(self._generators), buffer.capacity, alpha, epsilon)
-        self._round: tuple[Layout, IntArray] | None = None  # the last sample: its layout and draws
+        self._round: tuple[RoundLayout, IntArray] | None = (
+            None  # the last sample: its layout and draws
+        )
         # of a batch that is spread over ranks: the largest weight on any of them
         self.highest: Callable[[FloatArray], FloatArray] = lambda own: own
 
@@ -250,13 +252,13 @@ class PrioritisedSampler(UniformSampler):
         self.priorities.load_state_dict(state)
         self._round = None
 
-    def _choose(self, layout: Layout, uniforms: FloatArray) -> IntArray:
+    def _choose(self, layout: RoundLayout, uniforms: FloatArray) -> IntArray:
         tree = self.priorities.tree
         drawn = tree.find(layout.agents, uniforms * tree.totals[layout.agents])
         self._round = layout, drawn
         return drawn
 
-    def _weights(self, layout: Layout, drawn: IntArray) -> Tensor:
+    def _weights(self, layout: RoundLayout, drawn: IntArray) -> Tensor:
         sizes = self._sizes()[layout.agents]
         weights = self.priorities.importance(layout.agents, drawn, sizes, self.beta)
         # Normalised within each batch (one update of one agent): weights only scale a step down.

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from evorl.networks import convolution
 from evorl.networks.activations import PAIRS
-from evorl.networks.layout import Layout, Weights
-from evorl.networks.views import Arranged
+from evorl.networks.layout import NetworkLayout, Weights
+from evorl.networks.views import LayerViews
 
 
 class ConvSaved(NamedTuple):
@@ -25,7 +25,9 @@ class ConvSaved(NamedTuple):
 class StackedCNN:
     """The convolutions of every agent of a group; narrower agents' channels are zero-padded."""
 
-    def __init__(self, layout: Layout, image: tuple[int, int, int], device: str = "cpu") -> None:
+    def __init__(
+        self, layout: NetworkLayout, image: tuple[int, int, int], device: str = "cpu"
+    ) -> None:
         self.activation = PAIRS[layout.signature.activation]
         self.layers: list[convolution.ConvLayer] = []
         height, width = image[1:]
@@ -36,7 +38,7 @@ class StackedCNN:
             way = convolution.choose(shape, height, width, k == 0, device)
             self.layers.append(convolution.ConvLayer(way, stride, needs_input_gradient=k > 0))
 
-    def forward(self, weights: Arranged, x: Tensor) -> tuple[Tensor, list[ConvSaved]]:
+    def forward(self, weights: LayerViews, x: Tensor) -> tuple[Tensor, list[ConvSaved]]:
         """Features [P, B, F] of images [P, B, C, H, W]."""
         saved: list[ConvSaved] = []
         for k, layer in enumerate(self.layers):
@@ -47,7 +49,7 @@ class StackedCNN:
             x = after
         return x.flatten(2), saved  # channel by channel, so padding stays at the end
 
-    def backward(self, weights: Arranged, saved: list[ConvSaved], gradient: Tensor) -> Weights:
+    def backward(self, weights: LayerViews, saved: list[ConvSaved], gradient: Tensor) -> Weights:
         """Gradients of the weights from the gradient [P, B, F] of the features."""
         found: Weights = {}
         delta = gradient.view(saved[-1].after.shape)

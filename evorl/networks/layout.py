@@ -1,15 +1,15 @@
 """The layout of a row: where each weight of an agent lies in the population's matrix.
 
-Legend: P agents of a group, D row length, A actions.
+Legend: P agents of a group, D row length.
 
-A group's agents share one layout, wide and deep enough for all of them. An agent's own weights fill
-the leading corner of each segment and the rest is zero. It stays zero for ever: a unit whose
-incoming and outgoing weights are zero outputs f(0) = 0 and gets a zero gradient.
+A row holds all networks of an agent, one after another. A group's agents share one layout, wide and
+deep enough for all of them. An agent's own weights fill the leading corner of each segment and the
+rest is zero. It stays zero for ever: a unit whose incoming and outgoing weights are zero outputs
+f(0) = 0 and gets a zero gradient.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,32 +17,28 @@ import torch
 from torch import Tensor
 
 from evorl.genome import Activation, Architecture
+from evorl.networks.spec import VALUE, NetworkSpec, ParameterSpec, Spec
 
 # Segments start at multiples of so many numbers: matrix kernels give other last bits at another
 # alignment, and an agent must not depend on which row it is in.
 ALIGNED = 16
 
-Weights = dict[str, Tensor]  # segment name → [P, *segment shape]
+Weights = dict[str, Tensor]  # segment name → [P, *segment shape], of one network
 Parameters = dict[str, Tensor]  # segment name → one agent's own weights, without padding
 Shapes = dict[str, tuple[int, ...]]
-Place = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides and start of a segment
+Architectures = Mapping[str, Architecture]  # by network
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What a network must fit: the observation it reads and the actions it values."""
+class Segment(NamedTuple):
+    """Where some weights lie in a row."""
 
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
-
-    inputs: int  # vector length after encoding; 0 for images
-    actions: int
-    image: tuple[int, int, int] | None = None  # channels, height, width
-    one_hot: bool = False  # observations are indices below `inputs`
-    scale: float = 1.0  # raw observations are multiplied by this on use (uint8 images)
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: int
 
 
 class Signature(NamedTuple):
-    """What agents of a matrix have in common; narrower ones may ride along, and depths mix."""
+    """What the networks of a matrix have in common; narrower ones fit in, and depths mix."""
 
     widths: tuple[int, ...]  # of the hidden layers; all alike where some agents lack some of them
     activation: Activation
@@ -67,18 +63,18 @@ def signature(architecture: Architecture) -> Signature:
     )
 
 
-def shapes(problem: Problem, architecture: Architecture) -> Shapes:
-    """The shape of every weight of one agent, by segment name, without padding.
+def shapes(spec: NetworkSpec, architecture: Architecture) -> Shapes:
+    """The shape of every weight of one network, by segment name, without padding.
 
     Hidden weights are [in, out] and the head is [out, in]: with the longer side last, the small
     matrix products of both passes are up to three times faster on a CPU.
     """
     found: Shapes = {}
-    inputs = problem.inputs
-    if problem.image is not None:
+    inputs = spec.inputs
+    if spec.image is not None:
         if not architecture.channels:
             raise ValueError("an image needs one convolution or more")
-        maps, height, width = problem.image
+        maps, height, width = spec.image
         sizes = zip(architecture.channels, architecture.kernels, architecture.strides, strict=True)
         for k, (channels, kernel, stride) in enumerate(sizes):
             found[f"conv{k}.weight"] = (channels, maps, kernel, kernel)
@@ -86,8 +82,9 @@ def shapes(problem: Problem, architecture: Architecture) -> Shapes:
             height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
             maps = channels
         if min(height, width) < 1:
-            raise ValueError(f"the convolutions leave nothing of a {problem.image} image")
+            raise ValueError(f"the convolutions leave nothing of a {spec.image} image")
         inputs = maps * height * width
+    inputs += spec.extra  # before the rest: behind it there may be padding
     for k, units in enumerate(architecture.hidden):
         found[f"hidden{k}.weight"] = (inputs, units)
         found[f"hidden{k}.bias"] = (units,)
@@ -97,17 +94,17 @@ def shapes(problem: Problem, architecture: Architecture) -> Shapes:
         if architecture.gated[k]:
             found[f"hidden{k}.gate"] = (1,)
         inputs = units
-    outputs = problem.actions + architecture.dueling  # a dueling head's first output is the value
+    outputs = spec.outputs + architecture.dueling  # a dueling head's first output is the value
     found["head.weight"] = (outputs, inputs)
     found["head.bias"] = (outputs,)
     return found
 
 
-class Layout:
-    """Named segments of a row, for one signature."""
+class NetworkLayout:
+    """Named segments of one network, for one signature."""
 
-    def __init__(self, problem: Problem, signature: Signature) -> None:
-        self.problem, self.signature = problem, signature
+    def __init__(self, spec: NetworkSpec, signature: Signature) -> None:
+        self.spec, self.signature = spec, signature
         widths = signature.widths
         self.depth = len(widths)
         widest = Architecture(
@@ -120,79 +117,168 @@ class Layout:
             kernels=signature.kernels,
             strides=signature.strides,
         )
-        self.shapes = shapes(problem, widest)
-        sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
-        self.fill = {name: -size % ALIGNED for name, size in sizes.items()}  # zeros behind it
-        self._places, self.length = self._laid_out(widths)  # D
+        self.shapes = shapes(spec, widest)
+        self.fill = fill_of(self.shapes)
 
-    def views(self, theta: Tensor) -> Weights:
+    def resized(self, widths: Sequence[int]) -> Shapes:
+        """The shapes if hidden layers had these widths, which may be symbols."""
+        return {name: _resized(name, shape, widths) for name, shape in self.shapes.items()}
+
+
+class ParameterLayout:
+    """The one segment of a bare parameter."""
+
+    def __init__(self, spec: ParameterSpec) -> None:
+        self.spec = spec
+        self.shapes: Shapes = {VALUE: (spec.size,)}
+        self.fill = fill_of(self.shapes)
+
+    def resized(self, widths: Sequence[int]) -> Shapes:
+        """It has no layers."""
+        return self.shapes
+
+
+Signatures = Mapping[str, Signature]  # of the networks of a row, by name
+Widths = Mapping[str, Sequence[int]]
+
+
+class Layout:
+    """Where everything lies in a row: the networks and parameters of an agent by name, in order."""
+
+    def __init__(self, specs: Mapping[str, Spec], signatures: Signatures) -> None:
+        self.specs, self.signatures = dict(specs), dict(signatures)
+        self.parts: dict[str, NetworkLayout | ParameterLayout] = {
+            name: ParameterLayout(spec)
+            if isinstance(spec, ParameterSpec)
+            else NetworkLayout(spec, signatures[name])
+            for name, spec in specs.items()
+        }
+        self.networks = {
+            name: part for name, part in self.parts.items() if isinstance(part, NetworkLayout)
+        }
+        self._segments, self.length = self._laid_out({})  # D
+        self.slices = self.slices_of({})
+
+    def views(self, theta: Tensor) -> dict[str, Weights]:
         """The matrix [P, D] as named views; writing to one writes to the matrix."""
-        return _views(theta, self._places, theta.stride(0), int(theta.storage_offset()))
+        return _views(theta, self._segments, theta.stride(0), int(theta.storage_offset()))
 
-    def views_of(self, theta: Tensor, widths: Sequence[int]) -> Weights:
+    def views_of(self, theta: Tensor, widths: Widths) -> dict[str, Weights]:
         """The same for torch.compile, of a matrix with layers of any widths: they may be symbols.
 
         It has all of its memory to itself, and widths are multiples of what segments begin at.
         """
         return _views(theta, *self._laid_out(widths))
 
-    def _laid_out(self, widths: Sequence[int]) -> tuple[dict[str, Place], int]:
+    def _laid_out(self, widths: Widths) -> tuple[dict[str, dict[str, Segment]], int]:
         """Where each segment lies if layers have these widths, and how long a row is."""
-        places: dict[str, Place] = {}
+        found: dict[str, dict[str, Segment]] = {}
         end = 0
-        for name, own in self.shapes.items():
-            shape = _resized(name, own, widths)
-            strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-            places[name] = (shape, strides, end)
-            end += math.prod(shape) + self.fill[name]
-        return places, end
+        for name, part in self.parts.items():
+            found[name] = {}
+            own = part.resized(widths[name]) if name in widths else part.shapes
+            for segment, shape in own.items():
+                strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+                found[name][segment] = Segment(shape, strides, end)
+                end += math.prod(shape) + part.fill[segment]
+        return found, end
 
-    def join(self, segments: Weights, out: Tensor | None = None) -> Tensor:
-        """Named segments as a matrix [P, D], written into `out` if given.
+    def slices_of(self, widths: Widths) -> dict[str, slice]:
+        """Which columns of the matrix belong to which network, if layers have these widths."""
+        segments, length = self._laid_out(widths)
+        starts = [next(iter(own.values())).start for own in segments.values()]
+        ends = [*starts[1:], length]
+        each = zip(self.parts, starts, ends, strict=True)
+        return {name: slice(start, end) for name, start, end in each}
+
+    def join(self, segments: Mapping[str, Weights], out: Tensor | None = None) -> Tensor:
+        """Named segments of all networks as a matrix [P, D], written into `out` if given.
 
         Where a segment has fewer rows the rest is zero: `out` must be zero there already.
         """
-        agents = len(segments["head.bias"])
-        if any(len(segment) < agents for segment in segments.values()):
+        own = segments[next(iter(self.parts))]
+        agents = len(own["head.bias"] if "head.bias" in own else own[VALUE])
+        if any(len(value) < agents for part in segments.values() for value in part.values()):
             if out is None:
-                out = segments["head.bias"].new_zeros(agents, self.length)
-            for name, view in self.views(out).items():
-                view[: len(segments[name])] = segments[name]
+                out = next(iter(own.values())).new_zeros(agents, self.length)
+            for name, views in self.views(out).items():
+                for segment, view in views.items():
+                    view[: len(segments[name][segment])] = segments[name][segment]
             return out
-        parts = []
-        for name, fill in self.fill.items():
-            parts.append(segments[name].flatten(1))
-            if fill:
-                parts.append(parts[-1].new_zeros(agents, fill))
-        return torch.cat(parts, 1) if out is None else torch.cat(parts, 1, out=out)
+        columns = []
+        for name, part in self.parts.items():
+            for segment, fill in part.fill.items():
+                columns.append(segments[name][segment].flatten(1))
+                if fill:
+                    columns.append(columns[-1].new_zeros(agents, fill))
+        return torch.cat(columns, 1) if out is None else torch.cat(columns, 1, out=out)
 
     def pack(self, parameters: Parameters) -> Tensor:
-        """One agent's own weights as a zero-padded row [D]."""
+        """One agent's own weights, by names such as `q.head.bias`, as a zero-padded row [D]."""
         first = next(iter(parameters.values()))
         row = torch.zeros(1, self.length, dtype=first.dtype, device=first.device)
         views = self.views(row)
         for name, value in parameters.items():
-            views[name][0][_corner(value.shape)] = value
+            network, segment = name.split(".", 1)
+            views[network][segment][0][_corner(value.shape)] = value
         return row[0]
 
-    def unpack(self, row: Tensor, architecture: Architecture) -> Parameters:
+    def unpack(self, row: Tensor, architectures: Architectures) -> Parameters:
         """A row's own weights without the padding, copied."""
         views = self.views(row.unsqueeze(0))
-        own = shapes(self.problem, architecture)
-        return {name: views[name][0][_corner(shape)].clone() for name, shape in own.items()}
+        found: Parameters = {}
+        for name, shape in row_shapes(self.specs, architectures).items():
+            network, segment = name.split(".", 1)
+            found[name] = views[network][segment][0][_corner(shape)].clone()
+        return found
 
-    def mask(self, architecture: Architecture) -> Tensor:
+    def mask(self, architectures: Architectures) -> Tensor:
         """A row [D] that is True where the agent has a weight of its own."""
-        own = shapes(self.problem, architecture)
+        own = row_shapes(self.specs, architectures)
         ones = {name: torch.ones(shape, dtype=torch.bool) for name, shape in own.items()}
         return self.pack(ones)
 
 
-def _views(theta: Tensor, places: dict[str, Place], length: int, first: int = 0) -> Weights:
+def row_shapes(specs: Mapping[str, Spec], architectures: Architectures) -> Shapes:
+    """The shape of every weight of one agent, by names such as `q.head.bias`, without padding."""
+    return {
+        f"{name}.{segment}": shape
+        for name, spec in specs.items()
+        for segment, shape in (
+            {VALUE: (spec.size,)}
+            if isinstance(spec, ParameterSpec)
+            else shapes(spec, architectures[name])
+        ).items()
+    }
+
+
+def network_part(parameters: Mapping[str, Tensor], network: str) -> Parameters:
+    """The weights of one network of an agent, by segment."""
+    start = f"{network}."
+    return {
+        name.removeprefix(start): value
+        for name, value in parameters.items()
+        if name.startswith(start)
+    }
+
+
+def fill_of(shapes: Shapes) -> dict[str, int]:
+    """How many zeros follow each segment."""
+    return {name: -math.prod(shape) % ALIGNED for name, shape in shapes.items()}
+
+
+def _views(
+    theta: Tensor, segments: dict[str, dict[str, Segment]], length: int, first: int = 0
+) -> dict[str, Weights]:
     """as_strided is one call, and makes no guard on the number of rows where it is compiled."""
     return {
-        name: torch.as_strided(theta, (len(theta), *shape), (length, *strides), first + start)
-        for name, (shape, strides, start) in places.items()
+        name: {
+            segment: torch.as_strided(
+                theta, (len(theta), *shape), (length, *strides), first + start
+            )
+            for segment, (shape, strides, start) in own.items()
+        }
+        for name, own in segments.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Which parts of a layout each agent really has, as tensors.
+"""Which units and layers of a layout each agent really has, as tensors.
 
 Legend: P agents, R ≤ P rows that a layer computes, W its padded width.
 
@@ -25,16 +25,16 @@ class LayerMask(NamedTuple):
     gated: Tensor  # [R, 1, 1] 1 where it is a gated residual layer
 
 
-Live = tuple[LayerMask, ...]  # a mask for each layer of the layout
+Masks = tuple[LayerMask, ...]  # of one network, one for each hidden layer of the layout
 
 
-def live_parts(
+def make_masks(
     architectures: Sequence[Architecture],
     widths: Sequence[int],
     rows: Sequence[int],
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
-) -> Live:
+) -> Masks:
     """The masks of these agents in layers of these widths, with so many rows for each layer."""
     masks = (
         _mask(architectures[:r], width, k)
@@ -46,19 +46,25 @@ def live_parts(
 
 
 def needed_rows(architectures: Sequence[Architecture], depth: int) -> tuple[int, ...]:
-    """How many of the agents, sorted by depth, each layer must be computed for.
+    """How many of the first agents each layer must be computed for, so that all who have it are in.
 
     At least two where there are two: a matrix product of one has other last bits, and an agent must
     not depend on how deep its neighbours are.
     """
     least = min(2, len(architectures))
-    return tuple(max(least, sum(a.depth > k for a in architectures)) for k in range(depth))
+    last = [
+        max((i + 1 for i, own in enumerate(architectures) if own.depth > k), default=0)
+        for k in range(depth)
+    ]
+    return tuple(max(least, rows) for rows in last)
 
 
-def blended_layers(architectures: Sequence[Architecture], rows: Sequence[int]) -> tuple[bool, ...]:
+def layers_with_skips(
+    architectures: Sequence[Architecture], rows: Sequence[int]
+) -> tuple[bool, ...]:
     """For each layer: is any of its rows without it, or gated there? Else it is just act(...)."""
     return tuple(
-        any(k >= a.depth or a.gated[k] for a in architectures[:r]) for k, r in enumerate(rows)
+        any(k >= own.depth or own.gated[k] for own in architectures[:r]) for k, r in enumerate(rows)
     )
 
 

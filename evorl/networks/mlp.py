@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from evorl.networks.activations import PAIRS
-from evorl.networks.layout import Layout, Weights
+from evorl.networks.layout import NetworkLayout, Weights
 from evorl.networks.masks import LayerMask
-from evorl.networks.views import Arranged, HiddenLayer
+from evorl.networks.views import HiddenLayer, LayerViews
 
 LAYER_NORM_EPS = 1e-5  # as torch.nn.LayerNorm
 
@@ -50,12 +50,12 @@ class MLPSaved(NamedTuple):
 class StackedMLP:
     """Hidden layers and head of every agent of a group."""
 
-    def __init__(self, layout: Layout, blended: tuple[bool, ...]) -> None:
+    def __init__(self, layout: NetworkLayout, skips: tuple[bool, ...]) -> None:
         self.dueling = layout.signature.dueling
         self.activation = PAIRS[layout.signature.activation]
-        self.blended = blended  # layers that some of their rows lack, or have gated
+        self.skips = skips  # layers that some of their rows lack, or have gated
 
-    def forward(self, weights: Arranged, x: Tensor) -> tuple[Tensor, MLPSaved]:
+    def forward(self, weights: LayerViews, x: Tensor) -> tuple[Tensor, MLPSaved]:
         """Values [P, A, B] from x [P, B, I].
 
         The batch comes last: a product with few columns, [B, W] @ [W, 4], is three times slower.
@@ -71,7 +71,7 @@ class StackedMLP:
                 before = torch.addcmul(layer.shift, norm.normal, layer.scale)
             after = self.activation.forward(before)
             saved.append(LayerSaved(own, norm, before, after))
-            if self.blended[k]:
+            if self.skips[k]:
                 after = torch.addcmul(layer.mask.keep * own, _strength(layer), after)
             x = after if layer.rows == agents else torch.cat((after, x[layer.rows :]))
         out = _affine(weights.head_bias, weights.head_weight, x.mT)
@@ -80,7 +80,7 @@ class StackedMLP:
         return out, MLPSaved(saved, x)
 
     def backward(
-        self, weights: Arranged, saved: MLPSaved, gradient: Tensor
+        self, weights: LayerViews, saved: MLPSaved, gradient: Tensor
     ) -> tuple[Weights, Tensor]:
         """Gradients of the weights, and of the first layer's products [P, B, W], from [P, A, B]."""
         if self.dueling:
@@ -97,7 +97,7 @@ class StackedMLP:
             if layer.rows < len(whole):
                 delta = delta[: layer.rows]
             passed = None
-            if self.blended[k]:
+            if self.skips[k]:
                 gate = (delta * kept.after).sum((1, 2)) * layer.mask.gated.view(-1)
                 found[f"hidden{k}.gate"] = gate.unsqueeze(1)
                 passed = layer.mask.keep * delta
@@ -143,6 +143,8 @@ def _take(saved: LayerSaved, batch: int) -> LayerSaved:
 
 def _normalise(x: Tensor, mask: LayerMask) -> NormSaved:
     """LayerNorm over live units, variance in two passes (one pass cancels at large offsets)."""
+    if torch.is_grad_enabled():  # no gradient may reach padding by way of the mean
+        x = x * mask.units
     centred = (x - x.sum(2, keepdim=True) * mask.inverse_count) * mask.units
     variance = (centred * centred).sum(2, keepdim=True) * mask.inverse_count
     inverse_std = torch.rsqrt(variance + LAYER_NORM_EPS)

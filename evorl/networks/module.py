@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 
 from evorl.genome import Activation, Architecture
-from evorl.networks.layout import Parameters, Problem
+from evorl.networks.layout import Parameters
+from evorl.networks.spec import NetworkSpec
 
 MODULES: dict[Activation, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -46,10 +47,10 @@ class DuelingHead(nn.Module):
 class QNetwork(nn.Module):
     """Q values [B, A] of raw observations [B, ...], as the environment gives them."""
 
-    def __init__(self, problem: Problem, body: Sequence[nn.Module]) -> None:
+    def __init__(self, spec: NetworkSpec, body: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.one_hot = problem.inputs if problem.one_hot else 0
-        self.scale = problem.scale
+        self.one_hot = spec.inputs if spec.one_hot else 0
+        self.scale = spec.scale
         self.body = nn.Sequential(*body)
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -63,16 +64,16 @@ class QNetwork(nn.Module):
         return out
 
 
-def to_module(problem: Problem, architecture: Architecture, parameters: Parameters) -> QNetwork:
+def to_module(spec: NetworkSpec, architecture: Architecture, parameters: Parameters) -> QNetwork:
     """The module that gives the same outputs as these weights do in the matrix."""
     body: list[nn.Module] = []
-    for k, stride in enumerate(architecture.strides if problem.image else ()):
+    for k, stride in enumerate(architecture.strides if spec.image else ()):
         weight = parameters[f"conv{k}.weight"]
         outputs, inputs, kernel, _ = weight.shape
         conv = nn.Conv2d(inputs, outputs, kernel, stride, dtype=weight.dtype)
         _fill(conv, weight, parameters[f"conv{k}.bias"])
         body += [conv, MODULES[architecture.activation]()]
-    if problem.image:
+    if spec.image:
         body.append(nn.Flatten())
     for k in range(architecture.depth):
         layer = _hidden(architecture, parameters, k)
@@ -80,15 +81,15 @@ def to_module(problem: Problem, architecture: Architecture, parameters: Paramete
         body.append(GatedResidual(layer, parameters[f"hidden{k}.gate"]) if gated else layer)
     weight, bias = parameters["head.weight"], parameters["head.bias"]
     if architecture.dueling:
-        dueling = DuelingHead(weight.shape[1], problem.actions).to(weight.dtype)
+        dueling = DuelingHead(weight.shape[1], spec.outputs).to(weight.dtype)
         _fill(dueling.value, weight[:1], bias[:1])
         _fill(dueling.advantage, weight[1:], bias[1:])
         body.append(dueling)
     else:
-        head = nn.Linear(weight.shape[1], problem.actions, dtype=weight.dtype)
+        head = nn.Linear(weight.shape[1], spec.outputs, dtype=weight.dtype)
         _fill(head, weight, bias)
         body.append(head)
-    return QNetwork(problem, body)
+    return QNetwork(spec, body)
 
 
 def _hidden(architecture: Architecture, parameters: Parameters, k: int) -> nn.Sequential:

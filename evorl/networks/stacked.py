@@ -1,17 +1,19 @@
-"""All networks of a group as one: encode the observation, convolve images, run the MLP.
+"""The networks of all agents of a group, stacked: what an algorithm calls.
 
-Legend: P agents, B batch, A actions.
+Legend: P agents, B batch, O outputs, E extra inputs.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from evorl.networks.cnn import ConvSaved, StackedCNN
-from evorl.networks.layout import Layout, Weights
+from evorl.networks.layout import NetworkLayout, Weights
 from evorl.networks.mlp import MLPSaved, StackedMLP
-from evorl.networks.views import Arranged
+from evorl.networks.spec import VALUE
+from evorl.networks.views import LayerViews, detach
 
 
 class Saved(NamedTuple):
@@ -21,29 +23,36 @@ class Saved(NamedTuple):
     mlp: MLPSaved
 
 
-class Network:
-    """The networks of a group, as functions of the matrix."""
+class StackedNetwork:
+    """One network of every agent of a group, as functions of its weights."""
 
-    def __init__(self, layout: Layout, blended: tuple[bool, ...], device: str = "cpu") -> None:
-        self.layout = layout
-        self.mlp = StackedMLP(layout, blended)
-        image = layout.problem.image
+    def __init__(self, layout: NetworkLayout, skips: tuple[bool, ...], device: str = "cpu") -> None:
+        self.layout, self.spec = layout, layout.spec
+        self.mlp = StackedMLP(layout, skips)
+        image = layout.spec.image
         self.cnn = StackedCNN(layout, image, device) if image is not None else None
 
-    def forward(self, weights: Arranged, obs: Tensor) -> tuple[Tensor, Saved]:
-        """Values [P, A, B] of raw observations [P, B, ...], and what the backward pass needs."""
+    def forward(
+        self, weights: LayerViews, obs: Tensor, extra: Tensor | None = None
+    ) -> tuple[Tensor, Saved]:
+        """Outputs [P, O, B] of raw observations [P, B, ...], and what the backward pass needs.
+
+        `extra` [P, B, E] is read beside the observation.
+        """
         x = self._encode(obs, weights.head_bias.dtype)
         convolutions: list[ConvSaved] = []
         if self.cnn is not None:
             x, convolutions = self.cnn.forward(weights, x)
+        if extra is not None:
+            x = torch.cat((extra.to(x.dtype), x), 2)
         values, layers = self.mlp.forward(weights, x)
         values = values.to(weights.head_bias.dtype)  # losses are never in half precision
         return values, Saved(convolutions, layers)
 
     def forward_two(
-        self, weights: Arranged, obs: Tensor, others: Tensor
+        self, weights: LayerViews, obs: Tensor, others: Tensor
     ) -> tuple[Tensor, Tensor, Saved]:
-        """Values of both observations; only the first keeps what a backward pass needs."""
+        """Outputs of both observations; only the first keeps what a backward pass needs."""
         if self.cnn is not None:
             values, saved = self.forward(weights, obs)
             return values, self.forward(weights, others)[0], saved
@@ -51,20 +60,85 @@ class Network:
         values, saved = self.forward(weights, torch.cat((obs, others), 1))
         return values[:, :, :size], values[:, :, size:], Saved([], saved.mlp.first(size))
 
-    def backward(self, weights: Arranged, saved: Saved, gradient: Tensor) -> Weights:
-        """Gradients of the weights by segment, from the gradient [P, A, B] of the values.
+    def backward(self, weights: LayerViews, saved: Saved, gradient: Tensor) -> Weights:
+        """Gradients of the weights by segment, from the gradient [P, O, B] of the outputs.
 
         A layer that only some agents have gives rows for these only: see Layout.join.
         """
         found, delta = self.mlp.backward(weights, saved.mlp, gradient)
         if self.cnn is not None:
             features = torch.bmm(delta, weights.hidden[0].weight.mT)
-            found |= self.cnn.backward(weights, saved.convolutions, features)
+            found |= self.cnn.backward(
+                weights, saved.convolutions, features[:, :, self.spec.extra :]
+            )
         return found
 
     def _encode(self, obs: Tensor, dtype: torch.dtype) -> Tensor:
-        problem = self.layout.problem
-        if problem.one_hot:
-            return torch.nn.functional.one_hot(obs, problem.inputs).to(dtype)
+        if self.spec.one_hot:
+            return torch.nn.functional.one_hot(obs, self.spec.inputs).to(dtype)
         x = obs.to(dtype)
-        return x if problem.scale == 1 else x * problem.scale
+        return x if self.spec.scale == 1 else x * self.spec.scale
+
+
+class BoundNetwork:
+    """A stacked network with weights: `network(obs)` gives outputs [P, B, O]."""
+
+    def __init__(self, stacked: StackedNetwork, weights: LayerViews) -> None:
+        self.stacked, self.weights = stacked, weights
+
+    def __call__(self, obs: Tensor, extra: Tensor | None = None) -> Tensor:
+        """Outputs [P, B, O] of observations [P, B, ...] and extra inputs [P, B, E].
+
+        By autograd they can be differentiated by the weights, and by the extra inputs.
+        """
+        return self.stacked.forward(self.weights, obs, extra)[0].mT
+
+    def detached(self) -> "BoundNetwork":
+        """The same with weights that get no gradient; what it reads still does.
+
+        So `critic.detached()(obs, actor(obs))` trains the actor alone.
+        """
+        return BoundNetwork(self.stacked, detach(self.weights))
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Saved]:
+        """Outputs as they are computed, [P, O, B], and what `backward` needs."""
+        return self.stacked.forward(self.weights, obs)
+
+    def forward_two(self, obs: Tensor, others: Tensor) -> tuple[Tensor, Tensor, Saved]:
+        """Outputs [P, O, B] of both observations, and what `backward` needs of the first."""
+        return self.stacked.forward_two(self.weights, obs, others)
+
+    def backward(self, saved: Saved, gradient: Tensor) -> Weights:
+        """Gradients of the weights by segment, from the gradient [P, O, B] of the outputs."""
+        return self.stacked.backward(self.weights, saved, gradient)
+
+
+class Networks:
+    """The networks of a group by name, and its bare parameters [P, size] by `parameter(name)`.
+
+    A plain class and no Mapping, whose methods torch.compile cannot follow.
+    """
+
+    def __init__(
+        self, networks: Mapping[str, BoundNetwork], parameters: Mapping[str, Tensor]
+    ) -> None:
+        self._networks, self._parameters = networks, parameters
+
+    def __getitem__(self, name: str) -> BoundNetwork:
+        return self._networks[name]
+
+    def parameter(self, name: str) -> Tensor:
+        """A bare parameter of every agent, [P, size]."""
+        return self._parameters[name]
+
+
+def bind(
+    stacked: Mapping[str, StackedNetwork],
+    layers: Mapping[str, LayerViews],
+    views: Mapping[str, Weights],
+) -> Networks:
+    """Networks with their weights, given as views by layer and by segment."""
+    return Networks(
+        {name: BoundNetwork(own, layers[name]) for name, own in stacked.items()},
+        {name: own[VALUE] for name, own in views.items() if name not in stacked},
+    )

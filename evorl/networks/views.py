@@ -1,9 +1,9 @@
-"""A group's weights as the forward and backward passes want them: by layer, shaped to broadcast.
+"""A network's weights as forward and backward passes want them: by layer, shaped to broadcast.
 
 Legend: P agents, R ≤ P rows that a layer computes, C and O channels in and out, k kernel, W padded
 width, Q outputs of the head.
 
-Rows are sorted by depth, so the agents that have a layer are the first ones.
+Rows are sorted by depth: the agents that have a layer are among the first ones.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from evorl.networks.layout import Weights
-from evorl.networks.masks import LayerMask, Live
+from evorl.networks.masks import LayerMask, Masks
 
 
 class Convolution(NamedTuple):
@@ -37,8 +37,8 @@ class HiddenLayer(NamedTuple):
         return self.bias.shape[0]
 
 
-class Arranged(NamedTuple):
-    """All weights of a group; views of the matrix, so they follow its updates."""
+class LayerViews(NamedTuple):
+    """All weights of one network; views of the matrix, so they follow its updates."""
 
     convolutions: tuple[Convolution, ...]
     hidden: tuple[HiddenLayer, ...]
@@ -46,14 +46,14 @@ class Arranged(NamedTuple):
     head_bias: Tensor  # [P, Q, 1]
 
 
-def arrange(views: Weights, live: Live) -> Arranged:
-    """Arrange a layout's views; `live` says how many rows each layer computes."""
+def layer_views(views: Weights, masks: Masks) -> LayerViews:
+    """A layout's views by layer; the masks say how many rows each layer computes."""
     convolutions: list[Convolution] = []
     while f"conv{len(convolutions)}.weight" in views:
         name = f"conv{len(convolutions)}"
         convolutions.append(Convolution(views[f"{name}.weight"], views[f"{name}.bias"]))
     hidden = []
-    for k, mask in enumerate(live):
+    for k, mask in enumerate(masks):
         rows = mask.keep.shape[0]
         own = {
             part: _first(rows, views[f"hidden{k}.{part}"])
@@ -67,7 +67,33 @@ def arrange(views: Weights, live: Live) -> Arranged:
         assert bias is not None
         hidden.append(HiddenLayer(own["weight"], bias, scale, shift, gate, mask))
     head_bias = _with_one_more(views["head.bias"]).permute(1, 2, 0)
-    return Arranged(tuple(convolutions), tuple(hidden), views["head.weight"], head_bias)
+    return LayerViews(tuple(convolutions), tuple(hidden), views["head.weight"], head_bias)
+
+
+def detach(weights: LayerViews) -> LayerViews:
+    """The same weights, of which autograd knows nothing."""
+
+    def own(view: Tensor | None) -> Tensor | None:
+        return None if view is None else view.detach()
+
+    return LayerViews(
+        tuple(
+            Convolution(each.weight.detach(), each.bias.detach()) for each in weights.convolutions
+        ),
+        tuple(
+            HiddenLayer(
+                each.weight.detach(),
+                each.bias.detach(),
+                own(each.scale),
+                own(each.shift),
+                own(each.gate),
+                each.mask,
+            )
+            for each in weights.hidden
+        ),
+        weights.head_weight.detach(),
+        weights.head_bias.detach(),
+    )
 
 
 def _first(rows: int, view: Tensor) -> Tensor:

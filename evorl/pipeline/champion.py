@@ -56,8 +56,9 @@ class Confirm:
         directory: RunDirectory,
         config: RunConfig,
     ) -> None:
-        """Of the population it takes the problem and the algorithm only."""
-        self.problem, self.algorithm = population.problem, population.algorithm
+        """Of the population it takes the networks and the algorithm only."""
+        self.networks, self.specs = population.networks, population.specs
+        self.algorithm = population.algorithm
         self.episodes, self.directory, self.env_id = episodes, directory, config.env.id
         self.max_steps, self.stop_at = config.evaluation.max_steps, config.budget.stop_at
         count = config.evaluation.confirm_episodes
@@ -120,7 +121,7 @@ class Confirm:
 
     def _confirm(self, snapshot: Snapshot, agent: int) -> Floats | None:
         """Its returns on the further seeds; None if it was clearly behind before the last."""
-        alone = Population([snapshot.genomes[agent]], self.problem, self.algorithm)
+        alone = Population([snapshot.genomes[agent]], self.networks, self.algorithm)
         alone.rebuild(alone.genomes, [newborn(snapshot.states[agent].online)])
         returns = np.zeros(0)
         for wave in _waves(len(self.seeds)):
@@ -151,7 +152,7 @@ class Confirm:
             "own_steps": int(snapshot.agent_steps[agent]),
         }
         genome, weights = snapshot.genomes[agent], snapshot.states[agent].online
-        return SavedAgent(genome, self.problem, weights, facts)
+        return SavedAgent(genome, self.specs, weights, facts)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `restore` needs, as JSON and tensors."""
@@ -168,7 +169,7 @@ class Confirm:
         genome, (state,) = Genome.from_json(values["genome"]), unpack(tensors, [values["state"]])
         numbers = (values[name] for name in Champion._fields[2:])
         self.champion = Champion(genome, state, *numbers)
-        self.best = SavedAgent(genome, self.problem, state.online, values["facts"])
+        self.best = SavedAgent(genome, self.specs, state.online, values["facts"])
         self.returns = tensors["returns"].numpy().copy()
         self.directory.save_best(self.best)
 

@@ -6,10 +6,10 @@ Legend: P agents, N environments of an agent, M = P*N.
 import numpy as np
 import numpy.typing as npt
 
-from evorl.algorithms.dqn import epsilon
-from evorl.algorithms.noise import Exploration
+from evorl.algorithms.noise import NoiseStreams
 from evorl.distributed.replicas import Copies
 from evorl.envs import Step, VectorEnv
+from evorl.envs.spaces import ActionSpec
 from evorl.experience import NStep, ReplayBuffer, Sampler, Transitions
 from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.exchange import Exchange
@@ -39,7 +39,8 @@ class Collect:
         self.population, self.env, self.buffer, self.sampler = population, env, buffer, sampler
         self.seed, self.first, self.copy = seed, first, copy
         self.num_envs = env.num_envs // population.size
-        self.exploration = Exploration(self.num_envs, env.num_actions)
+        action = ActionSpec("discrete", env.num_actions)
+        self.noise = NoiseStreams(population.algorithm, self.num_envs, action)
         spec = env.observation
         self.windows = NStep(env.num_envs, n_step, spec.shape, spec.dtype)
         self._agent_of = np.arange(env.num_envs) // self.num_envs
@@ -51,10 +52,10 @@ class Collect:
             self._obs = self._begin(context.generation)
         obs, shape = self._obs, (self.population.size, self.num_envs)
         with context.timer("act"):
-            context.epsilon = self.exploration_rate(context)
-            explore, random = self.exploration.draw(context.epsilon)
+            context.exploration = self.population.exploration(context.agent_steps)
             grid = obs.reshape(*shape, *obs.shape[1:])
-            actions = self.population.act(grid, explore, random).reshape(-1)
+            actions = self.population.act(grid, self.noise.draw(), context.exploration)
+            actions = actions.reshape(len(obs), *actions.shape[2:])
         with context.timer("step"):
             step = self.env.step(actions)
         count_failures(context, self.env.failures)
@@ -77,13 +78,6 @@ class Collect:
         self._count(context, step)
         self._obs = step.obs
 
-    def exploration_rate(self, context: Context) -> npt.NDArray[np.float64]:
-        """Each agent's epsilon after its own steps so far."""
-        start, end, steps = (
-            self.population.hyperparameter(f"epsilon_{part}") for part in ("start", "end", "steps")
-        )
-        return epsilon(context.agent_steps, start, end, steps)
-
     def end_generation(self) -> None:
         """Cut the running episodes: what is pending enters the replay as truncated."""
         pending = self.windows.flush()
@@ -97,7 +91,7 @@ class Collect:
             (generation, agent, *([self.copy] if self.copy else []))
             for agent in range(self.first, self.first + self.population.size)
         ]
-        for purpose, part in (("explore", self.exploration), ("sample", self.sampler)):
+        for purpose, part in (("explore", self.noise), ("sample", self.sampler)):
             part.reseed([generator(self.seed, purpose, *key) for key in keys])
         seeds = [integers(self.seed, "environment", *key, count=self.num_envs) for key in keys]
         return self.env.reset([seed for own in seeds for seed in own])

@@ -57,8 +57,6 @@ def _play_wave(
 ) -> Played:
     agents, count = population.size, episodes.num_envs // population.size
     unused = count - len(seeds)  # slots of the last wave
-    greedy = np.zeros((agents, count), dtype=bool)
-    nothing = np.zeros((agents, count), dtype=np.int64)
     playing = np.repeat(population.alive[:, None], count, 1)
     playing[:, len(seeds) :] = False
     active = playing.reshape(-1)
@@ -69,7 +67,8 @@ def _play_wave(
         if not active.any():
             break
         grid = obs.reshape(agents, count, *obs.shape[1:])
-        actions = population.act(grid, greedy, nothing).reshape(-1)
+        actions = population.greedy(grid)
+        actions = actions.reshape(len(obs), *actions.shape[2:])
         obs, reward, ended = episodes.step(actions, active)
         returns += reward
         steps += int(active.sum())

@@ -122,7 +122,7 @@ class Broadcast:
 
     def _rebuild(self, snapshot: Snapshot, own: range) -> None:
         population, ours = self.population, slice(own.start, own.stop)
-        kinds = kinds_of(population.problem, snapshot.genomes, population.compiled is not None)
+        kinds = kinds_of(population.specs, snapshot.genomes, population.compiled is not None)
         population.rebuild(snapshot.genomes[ours], snapshot.states[ours], kinds[ours])
         population.alive = snapshot.alive[ours].copy()
 

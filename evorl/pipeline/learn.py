@@ -78,18 +78,18 @@ class Learn:
         return np.ones(self.population.size, dtype=bool)
 
     def _round(self, context: Context, updates: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        plans = self.population.plans(updates)
+        requests = self.population.requests(updates)
         alive = self.population.alive.copy()
         with context.timer("sample"):
-            samples = self.loader.draw(plans)
+            samples = self.loader.draw(requests)
         with context.timer("update"):
-            learned = self.population.learn(samples, plans)
+            learned = self.population.learn(samples, requests)
         dead = self.copies.total((~self.population.alive).astype(np.int64))
         self.population.alive &= dead == 0  # on one rank is dead on all that train it
         for agent in np.flatnonzero(alive & ~self.population.alive):
             warn_dead(self.population.genomes[agent].id, "its loss is no longer finite")
         with context.timer("sample"):
-            self.sampler.update_priorities(learned.td_errors, self.population.alive)
+            self.sampler.update_priorities(learned.priorities, self.population.alive)
         return learned.loss
 
     def _updates_at_once(self) -> int:

@@ -73,12 +73,15 @@ class Record:
             "fitness": _floats(snapshot.fitness),
             "alive": [bool(alive) for alive in snapshot.alive],
             "loss": _floats(snapshot.loss),
-            "exploration": _floats(snapshot.epsilon),
+            "exploration": _floats(snapshot.exploration),
             "hyperparameters": {
                 name: [genome.hyperparameters[name] for genome in genomes]
                 for name in genomes[0].hyperparameters
             },
-            "hidden": [list(genome.architecture.hidden) for genome in genomes],
+            "hidden": {
+                name: [list(genome.architectures[name].hidden) for genome in genomes]
+                for name in genomes[0].architectures
+            },
             "shares": {name: round(share, 4) for name, share in context.timer.shares().items()},
         }
 

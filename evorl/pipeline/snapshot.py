@@ -21,7 +21,7 @@ from evorl.population.group import AgentState
 from evorl.runs.checkpoint import Checkpoint, digest, serialise
 
 # What belongs to an agent, what the main rank plans, and what ranks count.
-ARRAYS = ("agent_steps", "agent_updates", "loss", "epsilon", "returns", "fitness")
+ARRAYS = ("agent_steps", "agent_updates", "loss", "exploration", "returns", "fitness")
 PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
 COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
 POPULATION, STAGES = "population", "progress"  # files of a checkpoint
@@ -53,7 +53,7 @@ class Progress:
         self.agent_steps: npt.NDArray[np.int64] = np.zeros(self.agents, dtype=np.int64)
         self.agent_updates = self.agent_steps.copy()  # likewise with those of its ancestors
         self.loss: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # latest of each agent
-        self.epsilon = np.ones(self.agents)
+        self.exploration = np.ones(self.agents)
         self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
         self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # their means
 

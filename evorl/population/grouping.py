@@ -11,14 +11,15 @@ spread over other ranks, is computed alike to the last bit.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from heapq import heapify, heappop, heappush
 from itertools import combinations, zip_longest
 from typing import NamedTuple
 
 from evorl.genome import Genome
-from evorl.networks.layout import Layout, Problem, Signature, aligned, signature
+from evorl.networks.layout import NetworkLayout, Signature, aligned, signature
+from evorl.networks.spec import NetworkSpec, Spec
 
 # What a further matrix costs per update, in multiply-adds of an update: about 0.35 ms eager on one
 # core. Compiled it is 0.09 ms, half in the program and half in a round's calls.
@@ -26,48 +27,56 @@ CALL = {True: 0.5e6, False: 2.4e6}
 
 
 class Kind(NamedTuple):
-    """How the agents of one matrix are computed."""
+    """How the agents of one matrix are computed; signatures and skips are by network, in order."""
 
-    signature: Signature
+    signatures: tuple[Signature, ...]
     batch: int  # width of the batches
-    skips: bool = False  # does any agent pass a layer by, as it lacks it or has it gated?
+    skips: tuple[bool, ...]  # does any agent pass a layer by, as it lacks it or has it gated?
 
 
 class Part(NamedTuple):
     """Agents that are computed as one."""
 
     kinds: list[Kind]  # their own, each once
-    depths: dict[int, int]  # how many agents have so many layers
+    depths: dict[tuple[int, ...], int]  # how many agents have networks of these depths
     as_one: Kind
-    work: dict[Signature, int]  # of all of them, computed as this; as far as it was asked
+    work: dict[tuple[Signature, ...], int]  # of all of them, computed as this; as far as asked
 
 
-def kinds_of(problem: Problem, genomes: Sequence[Genome], compiled: bool) -> list[Kind]:
+def kinds_of(specs: Mapping[str, Spec], genomes: Sequence[Genome], compiled: bool) -> list[Kind]:
     """The kind of each agent; those of one kind share a matrix."""
-    own = [_own_kind(genome, compiled) for genome in genomes]
-    counts, alike = Counter(own), dict[Signature, list[Part]]()
+    networks = {name: spec for name, spec in specs.items() if isinstance(spec, NetworkSpec)}
+    own = [_own_kind(networks, genome, compiled) for genome in genomes]
+    counts, alike = Counter(own), dict[tuple[Signature, ...], list[Part]]()
     for kind in sorted(counts):
-        part = Part([kind], {len(kind.signature.widths): counts[kind]}, kind, {})
-        alike.setdefault(kind.signature._replace(widths=(), gates=True), []).append(part)
-    merge = Merge(problem, compiled)
+        depths = tuple(len(signature.widths) for signature in kind.signatures)
+        part = Part([kind], {depths: counts[kind]}, kind, {})
+        same = tuple(one._replace(widths=(), gates=True) for one in kind.signatures)
+        alike.setdefault(same, []).append(part)
+    merge = Merge(tuple(networks.values()), compiled)
     merged = [part for parts in alike.values() for part in merge(parts)]
     shared = {kind: part.as_one for part in merged for kind in part.kinds}
     return [shared[kind] for kind in own]
 
 
-def _own_kind(genome: Genome, compiled: bool) -> Kind:
-    architecture, own = genome.architecture, signature(genome.architecture)
-    if compiled:  # one program for all widths: few of them would save nothing
-        own = own._replace(widths=tuple(map(aligned, architecture.hidden)))
-    batch = int(genome.hyperparameters["batch_size"])
-    return _with_room(Kind(own, batch, any(architecture.gated)), compiled)
+def _own_kind(networks: Mapping[str, NetworkSpec], genome: Genome, compiled: bool) -> Kind:
+    signatures, skips = [], []
+    for name in networks:
+        architecture = genome.architectures[name]
+        own = signature(architecture)
+        if compiled:  # one program for all widths: few of them would save nothing
+            own = own._replace(widths=tuple(map(aligned, architecture.hidden)))
+        signatures.append(own)
+        skips.append(any(architecture.gated))
+    batch = int(genome.hyperparameters.get("batch_size", 1))
+    return _with_room(Kind(tuple(signatures), batch, tuple(skips)), compiled)
 
 
 class Merge:
     """Joins the two parts that save the most as one; again and again, until none save anything."""
 
-    def __init__(self, problem: Problem, compiled: bool) -> None:
-        self.problem, self.compiled = problem, compiled
+    def __init__(self, specs: tuple[NetworkSpec, ...], compiled: bool) -> None:
+        self.specs, self.compiled = specs, compiled
 
     def __call__(self, parts: Sequence[Part]) -> Iterable[Part]:
         """Of parts that differ in size alone; of equal savings those of the earliest parts count.
@@ -98,21 +107,30 @@ class Merge:
 
     def _cost(self, kind: Kind, *parts: Part) -> float:
         """Multiply-adds of one update of all of these, computed as this kind."""
-        signature, work = kind.signature, 0
+        work = 0
         for part in parts:
-            if signature not in part.work:
-                part.work[signature] = self._work(signature, part)
-            work += part.work[signature]
+            if kind.signatures not in part.work:
+                part.work[kind.signatures] = self._work(kind.signatures, part)
+            work += part.work[kind.signatures]
         return CALL[self.compiled] + kind.batch * work
 
-    def _work(self, signature: Signature, part: Part) -> int:
+    def _work(self, signatures: tuple[Signature, ...], part: Part) -> int:
         """For one observation; eager layers are computed only for the agents that have them."""
         if self.compiled:
-            return sum(part.depths.values()) * multiply_adds(self.problem, signature)
+            return sum(part.depths.values()) * self._forward(signatures)
         return sum(
-            agents * multiply_adds(self.problem, signature._replace(widths=signature.widths[:own]))
-            for own, agents in part.depths.items()
+            agents
+            * self._forward(
+                tuple(
+                    one._replace(widths=one.widths[:own])
+                    for one, own in zip(signatures, depths, strict=True)
+                )
+            )
+            for depths, agents in part.depths.items()
         )
+
+    def _forward(self, signatures: tuple[Signature, ...]) -> int:
+        return sum(multiply_adds(*own) for own in zip(self.specs, signatures, strict=True))
 
     def _joined(self, a: Part, b: Part) -> Part:
         together = self._largest(a, b)
@@ -121,11 +139,13 @@ class Merge:
     def _largest(self, a: Part, b: Part) -> Kind:
         """As wide, deep and large as the larger of the two in each; they differ in size alone."""
         one, other = a.as_one, b.as_one
-        pairs = zip_longest(one.signature.widths, other.signature.widths, fillvalue=0)
-        widths = tuple(max(pair) for pair in pairs)
-        skips = one.skips or other.skips or len(one.signature.widths) != len(other.signature.widths)
-        signature = one.signature._replace(widths=widths)
-        kind = Kind(signature, max(one.batch, other.batch), skips)
+        signatures, skips = [], []
+        for k, (mine, theirs) in enumerate(zip(one.signatures, other.signatures, strict=True)):
+            pairs = zip_longest(mine.widths, theirs.widths, fillvalue=0)
+            signatures.append(mine._replace(widths=tuple(max(pair) for pair in pairs)))
+            uneven = len(mine.widths) != len(theirs.widths)
+            skips.append(one.skips[k] or other.skips[k] or uneven)
+        kind = Kind(tuple(signatures), max(one.batch, other.batch), tuple(skips))
         return _with_room(kind, self.compiled)
 
 
@@ -135,20 +155,20 @@ def _with_room(kind: Kind, compiled: bool) -> Kind:
     Compiled, there is room for gates only there. A program does not ask whether widths happen to
     be equal.
     """
-    widths = kind.signature.widths
-    if kind.skips:
-        widths = (max(widths),) * len(widths)
-    gates = kind.skips or not compiled
-    return kind._replace(signature=kind.signature._replace(widths=widths, gates=gates))
+    signatures = []
+    for own, skips in zip(kind.signatures, kind.skips, strict=True):
+        widths = (max(own.widths),) * len(own.widths) if skips else own.widths
+        signatures.append(own._replace(widths=widths, gates=skips or not compiled))
+    return kind._replace(signatures=tuple(signatures))
 
 
 @cache
-def multiply_adds(problem: Problem, signature: Signature) -> int:
+def multiply_adds(spec: NetworkSpec, signature: Signature) -> int:
     """Of one forward pass of one observation, padding included."""
     total = 0
-    if problem.image is not None:
-        _, height, width = problem.image
-    for name, shape in Layout(problem, signature).shapes.items():
+    if spec.image is not None:
+        _, height, width = spec.image
+    for name, shape in NetworkLayout(spec, signature).shapes.items():
         positions = 1
         if name.startswith("conv") and name.endswith("weight"):
             layer = int(name.removeprefix("conv").removesuffix(".weight"))

@@ -1,6 +1,6 @@
 """Adam for every agent at once: torch.optim.Adam's arithmetic with per-agent numbers.
 
-Legend: U updates of a round, P agents, D row length.
+Legend: U updates of a round, K networks of an agent, P agents, D length of a row or of a part.
 
 Everything that depends on an agent's own step count (bias correction, whether it is due at this
 update, when its target network is copied) is worked out on the host once a round, as coefficients.
@@ -11,12 +11,15 @@ agent's step count is old, so nothing of the bias correction is left for a weigh
 begin at zero, and plain Adam would move it by several learning rates at once: see limits_of.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from evorl.algorithms.base import Trained
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # as torch.optim.Adam
 TINY = 1e-37  # its root is nothing beside EPS
@@ -31,7 +34,7 @@ class Coefficients(NamedTuple):
 
     first: Tensor  # how far the first moment moves to the gradient
     second: Tensor  # how far the second moment moves to the squared gradient
-    slowness: Tensor  # minus 1 / the bias-corrected learning rate; infinite if not due
+    divisor: Tensor  # minus 1 / the bias-corrected learning rate; infinite if not due
     eps: Tensor
     tau: Tensor  # how far the target network moves to the new weights
     clip: Tensor  # largest gradient norm
@@ -40,30 +43,47 @@ class Coefficients(NamedTuple):
 def coefficients(
     steps: npt.NDArray[np.int64],
     updates: npt.NDArray[np.int64],
-    hp: dict[str, Floats],
-    periodic: bool,
+    hp: Mapping[str, Floats],
+    trained: Sequence[Trained],
 ) -> Floats:
     """All coefficients of a round in which agent i, after steps[i], makes updates[i].
 
-    [U, 6, P, 1], in the order of `Coefficients`: a tensor for each of them would cost more calls.
+    [U, K, 6, P, 1], in the order of `Coefficients`: a tensor for each would cost more calls.
     """
     count = max(updates.tolist(), default=0)  # U
     step = np.arange(1.0, count + 1)[:, None] + steps  # [U, P]
     root = np.sqrt(1 - BETA2**step)
-    found = np.empty((count, len(Coefficients._fields), len(steps), 1))
-    first, second, slowness, eps, tau, clip = found[..., 0].transpose(1, 0, 2)
-    first[:] = 1 - BETA1
-    second[:] = 1 - BETA2
-    np.divide(BETA1**step - 1, hp["lr"] * root, out=slowness)
-    np.multiply(root, EPS, out=eps)
-    tau[:] = step % hp["target_period"] == 0 if periodic else hp["tau"]
-    clip[:] = hp["max_grad_norm"]
-    clip[clip <= 0] = np.inf
+    bias = BETA1**step - 1
+    found = np.empty((count, len(trained), len(Coefficients._fields), len(steps), 1))
+    for k, own in enumerate(trained):
+        first, second, divisor, eps, tau, clip = found[:, k, ..., 0].transpose(1, 0, 2)
+        first[:] = 1 - BETA1
+        second[:] = 1 - BETA2
+        np.divide(bias, hp[own.lr] * root, out=divisor)
+        np.multiply(root, EPS, out=eps)
+        tau[:] = _target_share(own, step, hp)
+        clip[:] = hp[own.max_grad_norm] if own.max_grad_norm else 0
+        clip[clip <= 0] = np.inf
     if min(updates.tolist(), default=0) < count:
-        idle = np.arange(count)[:, None] >= updates
-        first[idle] = second[idle] = tau[idle] = 0
-        slowness[idle] = -np.inf
+        idle = np.arange(count)[:, None] >= updates  # [U, P]
+        _stop(found, idle)
     return found
+
+
+def _target_share(own: Trained, step: npt.NDArray[Any], hp: Mapping[str, Floats]) -> Floats | int:
+    """How far a target network moves to the new weights, at each step [U, P]."""
+    if own.period is not None:
+        share: Floats = (step % hp[own.period] == 0).astype(np.float64)
+        return share
+    return hp[own.tau] if own.tau is not None else 0
+
+
+def _stop(found: Floats, idle: npt.NDArray[np.bool_]) -> None:
+    """Agents that are not due at an update keep their rows to the bit."""
+    for each in found[..., 0].transpose(1, 2, 0, 3):  # [6, U, P] of one network
+        first, second, divisor, _, tau, _ = each
+        first[idle] = second[idle] = tau[idle] = 0
+        divisor[idle] = -np.inf
 
 
 def clip_(gradient: Tensor, limit: Tensor) -> Tensor:
@@ -95,7 +115,7 @@ def adam_(
         torch.minimum(v, torch.addcmul(limits, m, m, value=-1, out=scratch), out=v)
         size = torch.abs(v, out=scratch).clamp_min_(TINY)
     # The root of a zero takes six times as long as another's, and padding is all zeros: so TINY.
-    theta.addcdiv_(m, size.sqrt_().add_(c.eps).mul_(c.slowness))
+    theta.addcdiv_(m, size.sqrt_().add_(c.eps).mul_(c.divisor))
 
 
 def limits_of(v: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """The population: all agents, held as a few matrices, acting and learning together.
 
-Legend: P agents, N environments of an agent, U updates of a round, B batch, n reward steps.
+Legend: P agents, N environments of an agent, U updates of a round, K networks, B batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -12,22 +12,26 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm
-from evorl.experience.requests import GroupPlan, split_groups
+from evorl.algorithms.base import Algorithm, Hyperparameters, Trained
+from evorl.experience.requests import SampleRequest, split_groups
 from evorl.experience.transitions import Samples
-from evorl.genome import HYPERPARAMETERS, Genome
+from evorl.genome import Genome
 from evorl.machine import keep_freed_memory
 from evorl.networks.initial import fresh_parameters
-from evorl.networks.layout import Layout, Problem
+from evorl.networks.layout import Layout, Signature
+from evorl.networks.spec import NetworkSpec
+from evorl.networks.stacked import Networks
 from evorl.population.compiled import CompiledRounds
 from evorl.population.group import AgentState, Group, newborn
 from evorl.population.grouping import Kind, kinds_of
 from evorl.population.optimizer import coefficients
-from evorl.population.update import Outcome, eager_round, updates_of
+from evorl.population.update import Outcome, averaged_round, eager_round
 
-PLANS_KEPT = 64  # agents' learn steps make a few patterns that repeat
+REQUESTS_KEPT = 64  # agents' learn steps make a few patterns that repeat
 
 Ints = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+Rows = Tensor | slice
 Floats = npt.NDArray[np.float64]
 
 
@@ -35,7 +39,7 @@ class Learned(NamedTuple):
     """What a round of updates showed."""
 
     loss: Floats  # [P] mean over the agent's updates; NaN where it made none
-    td_errors: list[Tensor]  # for each group [U, P, B]
+    priorities: list[Tensor]  # for each group [U, P, B]
 
 
 class Population:
@@ -44,26 +48,26 @@ class Population:
     def __init__(
         self,
         genomes: Sequence[Genome],
-        problem: Problem,
+        networks: Mapping[str, Trained],
         algorithm: Algorithm,
         *,
         seed: int = 0,
-        periodic_target: bool = False,
         compiled: bool = False,
         kinds: Sequence[Kind] | None = None,
-        reduce: Callable[[Tensor], None] | None = None,
+        average: Callable[[Tensor], None] | None = None,
         half: torch.dtype | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
+        """`networks` are what `algorithm.networks` declares for the environment."""
         keep_freed_memory()
-        self.problem, self.algorithm = problem, algorithm
-        self.periodic_target = periodic_target
+        self.networks, self.algorithm = dict(networks), algorithm
+        self.specs = {name: own.spec for name, own in networks.items()}
         self.dtype, self.device = dtype, torch.device(device)
-        self.reduce = reduce  # averages gradients over the ranks that train the same agents
+        self.average = average  # gradients over the ranks that train the same agents
         self.half = half  # the type of matrix products; weights and losses keep theirs
         self.compiled = CompiledRounds(algorithm) if compiled else None
-        born = [fresh_parameters(problem, genome, seed) for genome in genomes]
+        born = [fresh_parameters(self.specs, genome, seed) for genome in genomes]
         self.rebuild(genomes, [newborn(parameters) for parameters in born], kinds)
 
     def rebuild(
@@ -77,30 +81,40 @@ class Population:
         `kinds` are how the agents are computed, if others on other ranks have a say in it.
         """
         self.genomes = list(genomes)
-        whole = self.compiled is not None
+        masked = self.compiled is not None
         members: dict[Kind, list[int]] = {}
         if kinds is None:
-            kinds = kinds_of(self.problem, self.genomes, whole)
+            kinds = kinds_of(self.specs, self.genomes, masked)
         for i, kind in enumerate(kinds):
             members.setdefault(kind, []).append(i)
         self.kinds = list(members)  # one for each group
         self.groups: list[Group] = []
         self.members: list[Ints] = []  # for each group the numbers of its agents
         for kind, unsorted in members.items():
-            numbers = sorted(unsorted, key=lambda i: -self.genomes[i].architecture.depth)
+            numbers = sorted(unsorted, key=self._depths)
             group = Group(
-                Layout(self.problem, kind.signature),
+                Layout(self.specs, self._signatures(kind)),
                 [self.genomes[i] for i in numbers],
                 [states[i] for i in numbers],
                 self.dtype,
                 self.device,
-                whole,
+                masked,
             )
             self.groups.append(group)
             self.members.append(np.array(numbers, dtype=np.int64))
         self.alive = np.ones(len(self.genomes), dtype=bool)
-        self._plans: dict[bytes, list[GroupPlan]] = {}  # by what each agent is to do
+        self._requests: dict[bytes, list[SampleRequest]] = {}  # by what each agent is to do
         self._lay_out_numbers()
+
+    def _depths(self, agent: int) -> tuple[int, ...]:
+        """By which a group's agents are sorted: the deepest first."""
+        own = self.genomes[agent].architectures
+        return tuple(-own[name].depth for name in self.specs if name in own)
+
+    def _signatures(self, kind: Kind) -> dict[str, Signature]:
+        """A kind's signatures by network."""
+        named = [name for name, spec in self.specs.items() if isinstance(spec, NetworkSpec)]
+        return dict(zip(named, kind.signatures, strict=True))
 
     def _lay_out_numbers(self) -> None:
         """All agents' numbers in one array each, of which groups have views: a round asks once."""
@@ -114,7 +128,7 @@ class Population:
         self._steps = np.concatenate([group.steps for group in self.groups])
         self._hp = {
             name: np.concatenate([group.hp[name] for group in self.groups])
-            for name in HYPERPARAMETERS
+            for name in self.groups[0].names
         }
         for part, group in zip(self._parts, self.groups, strict=True):
             group.steps = self._steps[part]
@@ -140,47 +154,68 @@ class Population:
                 return group.state(int(found[0]))
         raise IndexError(f"agent {agent} of {self.size}")
 
+    def act(self, obs: Array, noise: Mapping[str, Array], exploration: Floats) -> npt.NDArray[Any]:
+        """Actions [P, N] in training, for observations [P, N, ...] and noise [P, N, ...]."""
+        told = {name: torch.from_numpy(values).to(self.device) for name, values in noise.items()}
+        amount = torch.from_numpy(exploration).to(self.device)
+
+        def policy(networks: Networks, hp: Hyperparameters, own: Tensor, rows: Rows) -> Tensor:
+            part = {name: values[rows] for name, values in told.items()}
+            return self.algorithm.act(networks, own, hp, part, amount[rows])
+
+        return self._each_group(obs, policy)
+
+    def exploration(self, steps: Ints) -> Floats:
+        """How much each agent explores [P] after its own environment steps [P]."""
+        return self.algorithm.exploration(self._hyperparameters, steps)
+
+    def greedy(self, obs: Array) -> npt.NDArray[Any]:
+        """The best actions [P, N] that the agents know, for observations [P, N, ...]."""
+
+        def policy(networks: Networks, hp: Hyperparameters, own: Tensor, rows: Rows) -> Tensor:
+            return self.algorithm.greedy(networks, own)
+
+        return self._each_group(obs, policy)
+
     @torch.inference_mode()
-    def act(
-        self, obs: npt.NDArray[np.generic], explore: npt.NDArray[np.bool_], random: Ints
-    ) -> Ints:
-        """Actions [P, N] for observations [P, N, ...]: greedy, or `random` where `explore`."""
+    def _each_group(
+        self, obs: Array, policy: Callable[[Networks, Hyperparameters, Tensor, Rows], Tensor]
+    ) -> npt.NDArray[Any]:
+        """What a policy gives for every agent, in the agents' order."""
+        batch = torch.from_numpy(obs).to(self.device)
         with self._precision():
-            return self._act(torch.from_numpy(obs).to(self.device), explore, random)
+            if self._in_order and len(self.groups) == 1:
+                (group,) = self.groups
+                found = policy(group.online, group.hyperparameters, batch, slice(None))
+                return found.cpu().numpy()
+            actions = []
+            for group, part in zip(self.groups, self._parts, strict=True):
+                rows = torch.from_numpy(self._order[part])
+                actions.append(policy(group.online, group.hyperparameters, batch[rows], rows))
+        return torch.cat(actions)[torch.from_numpy(self._places)].cpu().numpy()
 
-    def _act(self, batch: Tensor, explore: npt.NDArray[np.bool_], random: Ints) -> Ints:
-        if not self._in_order:
-            batch = batch[torch.from_numpy(self._order)]
-        values = [
-            group.values(batch[part]) for group, part in zip(self.groups, self._parts, strict=True)
-        ]
-        together = _joined(values)
-        if not self._in_order:
-            together = together[torch.from_numpy(self._places)]
-        return self.algorithm.act(together, explore, random)
-
-    def plans(self, updates: Ints) -> list[GroupPlan]:
+    def requests(self, updates: Ints) -> list[SampleRequest]:
         """What a round asks of the replay, when agent i is to make updates[i] updates."""
         updates = np.where(self.alive, updates, 0)
         key = updates.tobytes()
-        if (found := self._plans.get(key)) is None:
+        if (found := self._requests.get(key)) is None:
             found = []
             for kind, numbers, group in zip(self.kinds, self.members, self.groups, strict=True):
                 sizes = group.hp["batch_size"].astype(np.int64)
-                found.append(GroupPlan(numbers, updates[numbers], sizes, kind.batch))
-            if len(self._plans) >= PLANS_KEPT:
-                self._plans.clear()
-            self._plans[key] = found
+                found.append(SampleRequest(numbers, updates[numbers], sizes, kind.batch))
+            if len(self._requests) >= REQUESTS_KEPT:
+                self._requests.clear()
+            self._requests[key] = found
         return found
 
     @torch.no_grad()
-    def learn(self, samples: Samples, plans: Sequence[GroupPlan]) -> Learned:
-        """One round: every agent makes the updates planned for it."""
-        updates = np.concatenate([plan.updates for plan in plans])
-        parts, numbers = split_groups(samples, plans), self._numbers(updates, plans)
+    def learn(self, samples: Samples, requests: Sequence[SampleRequest]) -> Learned:
+        """One round: every agent makes the updates that were requested for it."""
+        updates = np.concatenate([request.updates for request in requests])
+        parts, numbers = split_groups(samples, requests), self._coefficients(updates, requests)
         with self._precision():
-            if self.reduce is not None:
-                outcomes = self._learn_as_one(parts, numbers)
+            if self.average is not None:
+                outcomes = averaged_round(self.groups, self.algorithm, parts, numbers, self.average)
             else:
                 each = zip(self.groups, parts, numbers, strict=True)
                 outcomes = [self._learn_group(*own) for own in each]
@@ -190,42 +225,19 @@ class Population:
         loss = np.full(self.size, np.nan)
         loss[self._order] = np.divide(sums, updates, out=np.full_like(sums, np.nan), where=learned)
         self.alive[self._order] &= np.isfinite(sums) | ~learned
-        return Learned(loss, [errors for errors, _ in outcomes])
+        return Learned(loss, [priorities for priorities, _ in outcomes])
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.half is None:
             return nullcontext()
         return torch.autocast(self.device.type, self.half)
 
-    def _learn_as_one(self, parts: Sequence[Samples], numbers: Sequence[Tensor]) -> list[Outcome]:
-        """All groups update by update: their gradients are averaged over ranks in one go."""
-        assert self.reduce is not None
-        rounds = [
-            list(updates_of(own, group.gamma, each))
-            for group, own, each in zip(self.groups, parts, numbers, strict=True)
-        ]
-        errors: list[list[Tensor]] = [[] for _ in self.groups]
-        for u in range(max(map(len, rounds), default=0)):
-            due = [i for i, own in enumerate(rounds) if u < len(own)]
-            for i in due:
-                errors[i].append(self.groups[i].find_gradient(self.algorithm, rounds[i][u][0]))
-            flat = torch.cat([self.groups[i].gradient.reshape(-1) for i in due])
-            self.reduce(flat)
-            sizes = [self.groups[i].gradient.numel() for i in due]
-            for i, part in zip(due, torch.split(flat, sizes), strict=True):
-                self.groups[i].gradient.copy_(part.view_as(self.groups[i].gradient))
-                self.groups[i].apply_gradient(rounds[i][u][1])
-        outcomes = []
-        for own, samples in zip(errors, parts, strict=True):
-            found = torch.stack(own) if own else torch.zeros_like(samples.weight)
-            outcomes.append((found, self.algorithm.loss(found, samples.weight).sum(0)))
-        return outcomes
-
-    def _numbers(self, updates: Ints, plans: Sequence[GroupPlan]) -> list[Tensor]:
-        """The coefficients [U, 6, P, 1] of a round, for each group."""
-        rows = coefficients(self._steps, updates, self._hp, self.periodic_target)
+    def _coefficients(self, updates: Ints, requests: Sequence[SampleRequest]) -> list[Tensor]:
+        """The coefficients [U, K, 6, P, 1] of a round, for each group."""
+        rows = coefficients(self._steps, updates, self._hp, list(self.networks.values()))
         own = (
-            rows[: plan.shape[0], :, part] for plan, part in zip(plans, self._parts, strict=True)
+            rows[: request.shape[0], :, :, part]
+            for request, part in zip(requests, self._parts, strict=True)
         )
         wanted = np.float64 if self.dtype == torch.float64 else np.float32
         return [
@@ -245,7 +257,7 @@ class Population:
         Weights can stay finite when a second moment is not, but they never move again.
         """
         for numbers, group in zip(self.members, self.groups, strict=True):
-            for matrix in (group.theta, group.m, group.v):
+            for matrix in (group.theta, group.matrices.m, group.matrices.v):
                 self.alive[numbers] &= matrix.isfinite().all(1).cpu().numpy()
         return np.flatnonzero(~self.alive)
 
@@ -259,7 +271,7 @@ class Population:
             raise RuntimeError(f"agents {everybody.tolist()} are in groups, of {self.size}")
         for group in self.groups:
             if not np.shares_memory(group.steps, self._steps) or not all(
-                np.shares_memory(group.hp[name], self._hp[name]) for name in HYPERPARAMETERS
+                np.shares_memory(group.hp[name], self._hp[name]) for name in self._hp
             ):
                 raise RuntimeError("a group has numbers that rounds do not read")
         for numbers, group in zip(self.members, self.groups, strict=True):

@@ -22,7 +22,8 @@ def set_threads(population: Population) -> int:
 
 def suitable_threads(population: Population, cores: int) -> int:
     """All cores for large images and wide layers, one for the rest."""
-    widest = max(max(group.layout.signature.widths) for group in population.groups)
-    image = population.problem.image
-    large = image is not None and image[1] * image[2] >= LARGE
+    signatures = [own for group in population.groups for own in group.layout.signatures.values()]
+    widest = max(max(own.widths) for own in signatures)
+    images = [getattr(spec, "image", None) for spec in population.specs.values()]
+    large = any(image and image[1] * image[2] >= LARGE for image in images)
     return cores if large or widest >= WIDE else 1

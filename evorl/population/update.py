@@ -1,78 +1,231 @@
-"""A round: the updates that a group makes one after another, on batches that were drawn together.
+"""One update of all agents of a group, and a round of them: eager, compiled, averaged over ranks.
 
-Legend: U updates of a round, P agents, B batch, n reward steps.
+Legend: U updates of a round, K networks, P agents, B batch, D row length, n reward steps.
+
+All three ways run the algorithm's gradient and `step_`, the same functions of matrices, batch and
+coefficients. Eager they move the group's matrices; compiled, copies of them, in a loop within one
+program; and where several ranks train the same agents the gradient is averaged in between.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.while_loop import while_loop
 
-from evorl.algorithms.base import Algorithm, Batch
+from evorl.algorithms.base import Algorithm, Batch, Hyperparameters, discounted
 from evorl.experience.transitions import Samples
-from evorl.networks.masks import Live
-from evorl.networks.stacked import Network
-from evorl.population.group import Group, Matrices, functional_update
+from evorl.networks.layout import Layout, Weights
+from evorl.networks.masks import Masks
+from evorl.networks.stacked import Networks, StackedNetwork, bind
+from evorl.networks.views import layer_views
+from evorl.population.group import Group, Matrices
+from evorl.population.optimizer import Coefficients, adam_, clip_, limits_of
 
-Outcome = tuple[Tensor, Tensor]  # temporal-difference errors [U, P, B], summed losses [P]
-RoundFunction = Callable[[Matrices, Live, Samples, Tensor, Tensor], Outcome]
+Views = Mapping[str, Weights]  # of all networks; named, as a traced function can have no subscript
+LossAndRest = tuple[Tensor, tuple[Tensor, Tensor]]
+Outcome = tuple[Tensor, Tensor]  # priorities [U, P, B], losses summed over the updates [P]
 
 
-def fold(samples: Samples, gamma: Tensor) -> Batch:
-    """Fold each agent's own discount gamma [P] into samples [U, P, B, ...]: n steps become one."""
-    bootstrap = samples.bootstrap.to(gamma.dtype)
-    factor = gamma.view(1, -1, 1)
-    if samples.rewards.shape[-1] == 1:
-        # a sum of one: squeeze would make a program of its own for one agent
-        reward, discount = samples.rewards.sum(-1), factor * bootstrap
-    else:
-        powers = factor.unsqueeze(-1) ** torch.arange(
-            samples.rewards.shape[-1], device=gamma.device
-        )
-        reward = (samples.rewards * powers).sum(-1)
-        discount = factor**bootstrap * (bootstrap > 0)
+class Found(NamedTuple):
+    """What one update's batch showed."""
+
+    gradient: Tensor  # [P, D]
+    priority: Tensor  # [P, B]
+    loss: Tensor | None  # [P]; None where it follows from the priorities (a closed form)
+
+
+def batches_of(samples: Samples, gamma: Tensor) -> Batch:
+    """A round's samples [U, P, B, ...] with each agent's own discounts."""
+    reward, discount = discounted(samples.rewards, samples.bootstrap, gamma)
     return Batch(samples.obs, samples.action, reward, samples.next_obs, discount, samples.weight)
 
 
-def updates_of(samples: Samples, gamma: Tensor, numbers: Tensor) -> Iterator[tuple[Batch, Tensor]]:
-    """Batch and coefficients [6, P, 1] of every update, from those of the round [U, 6, P, 1]."""
-    batches = map(Batch, *(field.unbind(0) for field in fold(samples, gamma)))
+def updates_of(group: Group, samples: Samples, numbers: Tensor) -> Iterator[tuple[Batch, Tensor]]:
+    """Batch and coefficients [K, 6, P, 1] of every update of a round."""
+    round_ = batches_of(samples, group.hyperparameters["gamma"])
+    batches = map(Batch, *(field.unbind(0) for field in round_))
     return zip(batches, numbers.unbind(0), strict=True)
 
 
+def find_gradient(group: Group, algorithm: Algorithm, batch: Batch) -> Found:
+    """A batch's gradient, written into the group's own."""
+    if algorithm.has_closed_form():
+        found = algorithm.gradients(group.online, group.target, batch, group.hyperparameters)
+        return Found(group.layout.join(found.segments, group.gradient), found.priority, None)
+    with torch.enable_grad():
+        networks = group.bound(group.leaves)
+        lost = algorithm.loss(networks, group.target, batch, group.hyperparameters)
+        leaves = [leaf for own in group.leaves.values() for leaf in own.values()]
+        values = torch.autograd.grad(lost.loss.sum(), leaves, allow_unused=True)
+    gradient = group.layout.join(_by_name(group.leaves, values), group.gradient)
+    return Found(gradient, _priority(lost.priority, batch), lost.loss.detach())
+
+
+def apply_gradient(group: Group, numbers: Tensor) -> None:
+    """Move every row by the group's gradient, which is overwritten."""
+    for own, columns in zip(numbers.unbind(0), group.columns, strict=True):
+        step_(*columns[:2], own, *columns[2:])
+
+
+def step_(
+    matrices: Matrices, gradient: Tensor, numbers: Tensor, scratch: Tensor, limits: Tensor | None
+) -> None:
+    """Clip, Adam and target update for one network, in place; with coefficients [6, P, 1]."""
+    c = Coefficients(*numbers.unbind(0))
+    clip_(gradient, c.clip)
+    adam_(matrices.theta, matrices.m, matrices.v, gradient, c, scratch, limits)
+    matrices.target.lerp_(matrices.theta, c.tau)
+
+
 def eager_round(group: Group, algorithm: Algorithm, samples: Samples, numbers: Tensor) -> Outcome:
-    """Move every row of the group by the updates of a round, in place."""
-    updates = updates_of(samples, group.gamma, numbers)
-    errors = torch.stack([group.update(algorithm, batch, own) for batch, own in updates])
-    return errors, algorithm.loss(errors, samples.weight).sum(0)
+    """Move every row of the group by the updates of a round [U, K, 6, P, 1], in place."""
+    found = []
+    for batch, own in updates_of(group, samples, numbers):
+        found.append(find_gradient(group, algorithm, batch))
+        apply_gradient(group, own)
+    return outcome_of(algorithm, found, samples.weight)
 
 
-def functional_round(network: Network, algorithm: Algorithm) -> RoundFunction:
-    """The same as a function of plain tensors, for torch.compile: one program, however long."""
-    update = functional_update(network, algorithm)
+def averaged_round(
+    groups: Sequence[Group],
+    algorithm: Algorithm,
+    parts: Sequence[Samples],
+    numbers: Sequence[Tensor],
+    average: Callable[[Tensor], None],
+) -> list[Outcome]:
+    """All groups update by update: their gradients are averaged over ranks in one go."""
+    rounds = [
+        list(updates_of(group, own, each))
+        for group, own, each in zip(groups, parts, numbers, strict=True)
+    ]
+    found: list[list[Found]] = [[] for _ in groups]
+    for u in range(max(map(len, rounds), default=0)):
+        due = [i for i, own in enumerate(rounds) if u < len(own)]
+        for i in due:
+            found[i].append(find_gradient(groups[i], algorithm, rounds[i][u][0]))
+        flat = torch.cat([groups[i].gradient.reshape(-1) for i in due])
+        average(flat)
+        sizes = [groups[i].gradient.numel() for i in due]
+        for i, part in zip(due, torch.split(flat, sizes), strict=True):
+            groups[i].gradient.copy_(part.view_as(groups[i].gradient))
+            apply_gradient(groups[i], rounds[i][u][1])
+    each = zip(found, parts, strict=True)
+    return [outcome_of(algorithm, own, samples.weight) for own, samples in each]
 
-    def compiled_round(
-        matrices: Matrices, live: Live, samples: Samples, gamma: Tensor, numbers: Tensor
-    ) -> Outcome:
-        batches, count = fold(samples, gamma), len(numbers)
 
-        def goes_on(u: Tensor, *_: Tensor) -> Tensor:
-            return u < count
+def outcome_of(algorithm: Algorithm, found: Sequence[Found], weight: Tensor) -> Outcome:
+    """Priorities of all updates of a round, and the losses added up."""
+    if not found:
+        return torch.zeros_like(weight), weight.new_zeros(weight.shape[1])
+    priorities = torch.stack([own.priority for own in found])
+    losses = [own.loss for own in found if own.loss is not None]
+    if losses:
+        return priorities, torch.stack(losses).sum(0)
+    return priorities, algorithm.loss_of(priorities, weight).sum(0)
 
-        def body(u: Tensor, errors: Tensor, *before: Tensor) -> tuple[Tensor, ...]:
-            place = int(u.item())
-            torch._check(place >= 0)  # type: ignore[no-untyped-call]
-            torch._check(place < count)  # type: ignore[no-untyped-call]
-            batch = Batch(*(field.select(0, place) for field in batches))
-            found, after = update(before, live, batch, numbers.select(0, place))
-            return u + 1, torch.select_scatter(errors, found, 0, place), *after
 
-        first = torch.zeros((), dtype=torch.int64, device=numbers.device)
-        start = (first, torch.zeros_like(samples.weight), *(matrix.clone() for matrix in matrices))
-        _, errors, *moved = while_loop(goes_on, body, start)  # type: ignore[no-untyped-call]
-        for matrix, new in zip(matrices, moved, strict=True):
-            matrix.copy_(new)
-        return errors, algorithm.loss(errors, samples.weight).sum(0)
+UpdateFunction = Callable[
+    [Matrices, Mapping[str, Masks], Batch, Tensor, Tensor], tuple[Found, Matrices]
+]
 
-    return compiled_round
+
+def functional_update(
+    layout: Layout,
+    networks: Mapping[str, StackedNetwork],
+    algorithm: Algorithm,
+    names: tuple[str, ...],
+) -> UpdateFunction:
+    """The same as a function of plain tensors, for torch.compile; it changes none of them."""
+    find = _closed_gradient if algorithm.has_closed_form() else _differentiated
+
+    def update(
+        before: Matrices, masks: Mapping[str, Masks], batch: Batch, values: Tensor, numbers: Tensor
+    ) -> tuple[Found, Matrices]:
+        hp = Hyperparameters(names, values)
+        widths = {name: [mask.units.shape[2] for mask in own] for name, own in masks.items()}
+
+        def bound(views: Views) -> Networks:
+            layers = {name: layer_views(views[name], own) for name, own in masks.items()}
+            return bind(networks, layers, views)
+
+        online, old = (layout.views_of(each, widths) for each in before[:2])
+        found = find(layout, algorithm, bound, online, bound(old), batch, hp)
+        return found, _moved(layout, widths, before, found.gradient, numbers)
+
+    return update
+
+
+Bind = Callable[[Views], Networks]
+
+
+def _closed_gradient(
+    layout: Layout,
+    algorithm: Algorithm,
+    bound: Bind,
+    online: dict[str, Weights],
+    targets: Networks,
+    batch: Batch,
+    hp: Hyperparameters,
+) -> Found:
+    found = algorithm.gradients(bound(online), targets, batch, hp)
+    return Found(layout.join(found.segments), found.priority, None)
+
+
+def _differentiated(
+    layout: Layout,
+    algorithm: Algorithm,
+    bound: Bind,
+    online: dict[str, Weights],
+    targets: Networks,
+    batch: Batch,
+    hp: Hyperparameters,
+) -> Found:
+    def total(segments: Views) -> LossAndRest:
+        found = algorithm.loss(bound(segments), targets, batch, hp)
+        return found.loss.sum(), (found.loss, _priority(found.priority, batch))
+
+    segments, (loss, priority) = torch.func.grad(total, has_aux=True)(online)
+    return Found(layout.join(segments), priority, loss)
+
+
+def _moved(
+    layout: Layout,
+    widths: Mapping[str, Sequence[int]],
+    before: Matrices,
+    gradient: Tensor,
+    numbers: Tensor,
+) -> Matrices:
+    """The matrices after a step. They are copied after all else has read them: a copy that is
+    written to at once costs nothing.
+    """
+    slices = layout.slices_of(widths)
+    if len(slices) == 1:
+        after = Matrices(*(matrix.clone() for matrix in before))
+        # limits always: one program, whether or not some weights are marked
+        step_(after, gradient, numbers.select(0, 0), torch.empty_like(gradient), limits_of(after.v))
+        return after
+    parts = []
+    for k, own in enumerate(slices.values()):
+        part = Matrices(*(matrix[:, own].clone() for matrix in before))
+        change = gradient[:, own].clone()
+        step_(part, change, numbers.select(0, k), torch.empty_like(change), limits_of(part.v))
+        parts.append(part)
+    return Matrices(*(torch.cat(columns, 1) for columns in zip(*parts, strict=True)))
+
+
+def _by_name(leaves: Mapping[str, Weights], values: Sequence[Tensor | None]) -> dict[str, Weights]:
+    """Gradients in the order of the leaves, by network and segment; zeros for those unused."""
+    each = iter(values)
+    found: dict[str, Weights] = {}
+    for name, own in leaves.items():
+        found[name] = {}
+        for segment, leaf in own.items():
+            value = next(each)
+            found[name][segment] = torch.zeros_like(leaf) if value is None else value
+    return found
+
+
+def _priority(priority: Tensor | None, batch: Batch) -> Tensor:
+    """Without any, all samples of a batch count alike."""
+    return torch.zeros_like(batch.weight) if priority is None else priority

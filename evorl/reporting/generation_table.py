@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evorl.evolution.change import describe_architecture, describe_number
+from evorl.evolution.change import describe_architectures, describe_number
 from evorl.genome import HYPERPARAMETERS, Genome
 from evorl.reporting.colour import Ink
 
@@ -79,7 +79,7 @@ def _row(found: Evaluated, rank: int, agent: int, fitness: Sequence[str], ink: I
     return (
         f"  {rank:4d}  {genome.id:5d}  {origin}  {own}"
         f"  {describe_number(genome.hyperparameters['lr']):>9}"
-        f"  {describe_architecture(genome.architecture)}"
+        f"  {describe_architectures(genome)}"
     )
 
 

@@ -1,8 +1,9 @@
-"""A point from which a run goes on exactly: safetensors and JSON. Nothing in it can execute.
+"""A point from which a run resumes exactly: safetensors and JSON. Nothing in it can execute.
 
-FOLDER/generation-000005/ holds manifest.json and STEM.safetensors files. One that ends in .new is
-being written or removed, and does not count. One that ends in .old is as good as any: a commit of
-the same generation set it aside and was killed before it could remove it.
+FOLDER/generation-000005/ holds manifest.json and STEM.safetensors files. It is written aside, then
+renamed; the manifest has the checksum of every file, and its own. One that ends in .new
+is being written or removed, and does not count. One that ends in .old is as good as any: a commit
+of the same generation set it aside and was killed before it could remove it.
 """
 
 import hashlib
@@ -14,63 +15,55 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import safetensors.torch
-import torch
-from pydantic import NonNegativeInt, StringConstraints, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from evorl.config.yaml_text import one_line
 from evorl.errors import CheckpointError
-from evorl.runs.atomic import sync
+from evorl.runs.files import field, parse_json, reason, sync
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = 2
 MANIFEST, SUFFIX, NEW, OLD = "manifest.json", ".safetensors", ".new", ".old"
 PLACE = "generation-{:06d}"
 NAME = re.compile(r"generation-([0-9]{6,})((?:\.old)*)(\.new)?")
-STEM = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"  # no separator, no "..", not hidden
+STEM = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")  # no separator, no "..", not hidden
+KEYS = {"best", "files", "format", "generation", "run", "sha256", "state"}  # of a manifest
 
 
 class Written(NamedTuple):
     """A file of a checkpoint."""
 
-    stem: Annotated[str, StringConstraints(pattern=STEM)]
+    stem: str
     bytes: int
     sha256: str
 
 
-class Manifest(NamedTuple):
-    """What manifest.json says."""
-
-    format: int
-    run: str
-    generation: NonNegativeInt
-    best: bool
-    state: dict[str, Any]
-    files: list[Written]
-    sha256: str  # of the manifest without this
-
-
-Facts = Mapping[str, Any]
-_JSON, _MANIFEST = TypeAdapter(dict[str, Any]), TypeAdapter(Manifest)
-
-
 class Checkpoint:
-    """One that was verified; each file is verified again when it is read."""
+    """One whose manifest was verified; each file is verified when it is read."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.generation, self.best = path, manifest.generation, manifest.best
-        self.state = manifest.state  # what `Draft.commit` was given, as JSON returns it
-        self.files = {file.stem: file for file in manifest.files}
+    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
+        field(facts, "format", int)
+        self.path, self.run = path, field(facts, "run", str)
+        self.generation, self.best = field(facts, "generation", int), field(facts, "best", bool)
+        self.state = field(facts, "state", dict)  # what `Draft.commit` was given, as JSON
+        files = [
+            Written(field(file, "stem", str), field(file, "bytes", int), field(file, "sha256", str))
+            for file in field(facts, "files", list)
+        ]
+        self.files = {_plain_name(file.stem): file for file in files}
 
     def stems(self) -> list[str]:
         """The names of its files."""
         return sorted(self.files)
 
-    def load(self, stem: str) -> dict[str, Tensor]:
+    def load(self, stem: str) -> "dict[str, Tensor]":
         """The tensors of a file, on the CPU; for a moment they are in memory twice."""
+        import safetensors.torch
+
         data = self.raw(stem)
         try:
             return dict(safetensors.torch.load(data))
@@ -81,13 +74,20 @@ class Checkpoint:
         """The verified bytes of a file, to send to others."""
         if stem not in self.files:
             raise _refusal(self.path, f"has no {stem!r}, only {', '.join(self.stems())}")
-        return _read(self.path / f"{stem}{SUFFIX}", self.files[stem])
+        path, file = self.path / f"{stem}{SUFFIX}", self.files[stem]
+        data = _read(path, file.bytes)
+        if hashlib.sha256(data).hexdigest() != file.sha256:
+            raise _refusal(path, "is not what was written: its checksum is another")
+        return data
 
 
 class Checkpoints:
-    """All of a run's. `run` is a fingerprint of its configuration: those of others are refused."""
+    """All of a run's. `run` is a fingerprint of its configuration: those of others are refused.
 
-    def __init__(self, folder: Path, run: str, keep: int = 2) -> None:
+    Whoever only looks at what there is may give None instead.
+    """
+
+    def __init__(self, folder: Path, run: str | None, keep: int = 2) -> None:
         if keep < 1:
             raise ValueError(f"keep is {keep}: at least one checkpoint has to stay")
         self.folder, self.run, self.keep = folder, run, keep
@@ -95,6 +95,8 @@ class Checkpoints:
 
     def begin(self, generation: int) -> "Draft":
         """An empty draft; what a killed run left of one is removed."""
+        if generation < 0:
+            raise ValueError(f"generation is {generation}: they are counted from 0")
         draft = Draft(self.folder / f"{PLACE.format(generation)}{NEW}", self)
         with draft.writing():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -152,19 +154,14 @@ class Checkpoints:
         """A checkpoint whose manifest is good; its files are still to be verified."""
         data = _read(path / MANIFEST)
         try:
-            facts = _JSON.validate_json(data, strict=True)
-            if type(version := facts.get("format")) is int and version != FORMAT:
-                raise ValueError(f"format version {version} wrote it, this is version {FORMAT}")
-            manifest = _MANIFEST.validate_json(data, strict=True)
-            if _text(facts) != data:  # also for NaN, or a key twice
-                raise ValueError("it is not what was written: its checksum is another")
-            if manifest.run != self.run:
-                raise ValueError(f"its run has configuration {manifest.run!r}, this {self.run!r}")
-            if path.name.split(".")[0] != PLACE.format(manifest.generation):
-                raise ValueError(f"it is of generation {manifest.generation}")
+            checkpoint = Checkpoint(path, _unseal(data))
+            if self.run not in (None, checkpoint.run):
+                raise ValueError(f"its run has configuration {checkpoint.run!r}, this {self.run!r}")
+            if path.name.split(".")[0] != PLACE.format(checkpoint.generation):
+                raise ValueError(f"it is of generation {checkpoint.generation}")
         except ValueError as error:
             raise _refusal(path / MANIFEST, "cannot be used", error) from None
-        return Checkpoint(path, manifest)
+        return checkpoint
 
     def _find(self, ending: str | None = None) -> list[tuple[int, Path]]:
         """Generation and path, the newest first; one set aside comes after the one in its place."""
@@ -183,9 +180,9 @@ class Draft:
     def __init__(self, path: Path, owner: Checkpoints | None = None) -> None:
         self.path, self._owner = path, owner
         self.final = path.with_name(path.name.removesuffix(NEW))
-        self._unsettled: list[Path] = []  # files that need not be on the disk yet
+        self._unsynced: list[Path] = []  # files that need not be on the disk yet
 
-    def write(self, stem: str, tensors: Mapping[str, Tensor]) -> Written:
+    def write(self, stem: str, tensors: "Mapping[str, Tensor]") -> Written:
         """Write a file of tensors; for a moment they are in memory twice."""
         with self.writing():
             return self.write_bytes(stem, serialise(tensors))
@@ -193,45 +190,47 @@ class Draft:
     def write_bytes(self, stem: str, data: bytes) -> Written:
         """Write a file of tensors that are serialised already, as they came over the network."""
         with self.writing():
-            if not re.fullmatch(STEM, stem):
-                raise ValueError(f"{stem!r} is not a plain name of letters, digits, - and _")
-            path = self.path / f"{stem}{SUFFIX}"
+            path = self.path / f"{_plain_name(stem)}{SUFFIX}"
             path.write_bytes(data)
-            self._unsettled.append(path)
+            self._unsynced.append(path)
             with safe_open(path, "pt"):  # reads the header: better refused now than when resuming
                 return Written(stem, len(data), hashlib.sha256(data).hexdigest())
 
     def settle(self) -> None:
-        """See that what was written is on the disk; `commit` does so for its own draft."""
+        """Make sure that what was written is on the disk; `commit` does so for its own draft."""
         with self.writing():
-            sync(*self._unsettled)
-            self._unsettled.clear()
+            sync(*self._unsynced)
+            self._unsynced.clear()
 
-    def commit(self, state: Facts, files: Sequence[Written], best: bool = False) -> Path:
+    def commit(
+        self, state: Mapping[str, Any], files: Sequence[Written], best: bool = False
+    ) -> Path:
         """Put it in its place and prune. `state` is JSON: lists for tuples, text for keys."""
         if (owner := self._owner) is None:
             raise ValueError("only the draft that Checkpoints.begin made can be committed")
+        generation = int(self.final.name.removeprefix("generation-"))
         with self.writing():
             there = sorted((path.name, path.stat().st_size) for path in self.path.iterdir())
             if there != sorted((f"{file.stem}{SUFFIX}", file.bytes) for file in files):
                 raise ValueError("the files given are not those written: each one, and once")
-            generation = int(self.final.name.removeprefix("generation-"))
-            facts = {"format": FORMAT, "run": owner.run, "generation": generation, "best": best}
-            facts |= {"state": dict(state), "files": [file._asdict() for file in sorted(files)]}
-            text = _text(json.loads(json.dumps(facts, sort_keys=True)))  # keys as text, then sorted
-            _MANIFEST.validate_json(text, strict=True)  # it reads less than json writes
-            (self.path / MANIFEST).write_bytes(text)
+            facts: dict[str, Any] = {"format": FORMAT, "run": owner.run, "generation": generation}
+            facts |= {"files": [file._asdict() for file in sorted(files)], "best": best}
+            facts["state"] = json.loads(json.dumps(state, sort_keys=True))  # its keys as text
+            (self.path / MANIFEST).write_bytes(_seal(facts))
             folders = (self.path, owner.folder.parent)
-            sync(*self._unsettled, self.path / MANIFEST, *folders)
-            aside = self.final
-            while os.path.lexists(aside):
-                aside = aside.with_name(aside.name + OLD)
-            if aside != self.final:  # nothing good goes before the new one is in place
-                self.final.rename(aside)
-            self.path.rename(self.final)
-            sync(self.final.parent)
+            sync(*self._unsynced, self.path / MANIFEST, *folders)
+            self._move_into_place()
+            sync(owner.folder)
         owner.prune(generation)
         return self.final
+
+    def _move_into_place(self) -> None:
+        aside = self.final
+        while os.path.lexists(aside):
+            aside = aside.with_name(aside.name + OLD)
+        if aside != self.final:  # nothing good is removed before the new one is in place
+            self.final.rename(aside)
+        self.path.rename(self.final)
 
     def abandon(self) -> None:
         """Remove it."""
@@ -239,7 +238,7 @@ class Draft:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A full disk is the user's to mend, and leaves no draft behind."""
+        """What cannot be written, as on a full disk, is one line, and leaves no draft behind."""
         try:
             yield
         except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
@@ -247,9 +246,11 @@ class Draft:
             raise _refusal(self.final, "cannot be written", error) from None
 
 
-def serialise(tensors: Mapping[str, Tensor]) -> bytes:
+def serialise(tensors: "Mapping[str, Tensor]") -> bytes:
     """Safetensors: the same bytes for equal tensors, whatever order they were given in."""
-    plain, seen = dict[str, Tensor](), set[int]()
+    import safetensors.torch
+
+    plain, seen = dict[str, "Tensor"](), set[int]()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         memory = tensor.untyped_storage().data_ptr()
@@ -258,8 +259,10 @@ def serialise(tensors: Mapping[str, Tensor]) -> bytes:
     return bytes(safetensors.torch.save(plain))
 
 
-def digest(tensors: Mapping[str, Tensor]) -> str:
+def digest(tensors: "Mapping[str, Tensor]") -> str:
     """SHA-256 of names, types, shapes and bits: equal only if everything is."""
+    import torch
+
     total = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
@@ -268,33 +271,45 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-def _text(facts: Facts) -> bytes:
-    """Canonical JSON with its own checksum: the same content gives the same bytes."""
+def _seal(facts: Mapping[str, Any]) -> bytes:
+    """Sorted JSON with its own checksum: the same content gives the same bytes."""
     rest = {key: value for key, value in facts.items() if key != "sha256"}
     checksum = hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode())
     rest["sha256"] = checksum.hexdigest()
     return json.dumps(rest, sort_keys=True, allow_nan=False).encode()
 
 
-def _read(path: Path, file: Written | None = None) -> bytes:
-    """The bytes of a file that is no link, and of the size and checksum that were written."""
+def _unseal(data: bytes) -> dict[str, Any]:
+    """What was sealed; ValueError if another version of evorl did so, or if it was changed."""
+    facts = parse_json(data)
+    if not isinstance(facts, dict):
+        raise ValueError("expected a mapping")
+    if type(version := facts.get("format")) is int and version != FORMAT:
+        raise ValueError(f"format version {version} wrote it, this is version {FORMAT}")
+    if _seal(facts) != data:  # also for NaN, or a key twice
+        raise ValueError("it is not what was written: its checksum is another")
+    if unknown := facts.keys() - KEYS:
+        raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
+    return facts
+
+
+def _plain_name(stem: str) -> str:
+    if not STEM.fullmatch(stem):
+        raise ValueError(f"{stem!r} is not a plain name of letters, digits, - and _")
+    return stem
+
+
+def _read(path: Path, size: int | None = None) -> bytes:
+    """The bytes of a file that is no link, and of the size that was written."""
     try:
         if path.is_symlink() or not path.is_file():
             raise _refusal(path, "is missing, or a link")
-        if file and (size := path.stat().st_size) != file.bytes:
-            raise _refusal(path, f"has {size:,} bytes instead of {file.bytes:,}")
-        data = path.read_bytes()
+        if size is not None and (found := path.stat().st_size) != size:
+            raise _refusal(path, f"has {found:,} bytes instead of {size:,}")
+        return path.read_bytes()
     except OSError as error:
         raise _refusal(path, "cannot be read", error) from None
-    if file and hashlib.sha256(data).hexdigest() != file.sha256:
-        raise _refusal(path, "is not what was written: its checksum is another")
-    return data
 
 
-def _refusal(path: Path, what: str, error: Exception | None = None) -> CheckpointError:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        what = ": ".join(map(str, (what, *first["loc"], first["msg"])))
-    elif error:
-        what += f": {getattr(error, 'strerror', None) or error}"
-    return CheckpointError(one_line(f"{path}: {what}"))
+def _refusal(path: Path, problem: str, error: Exception | None = None) -> CheckpointError:
+    return CheckpointError(one_line(f"{path}: {problem}" + (f": {reason(error)}" if error else "")))

@@ -8,27 +8,26 @@ independent samples.
     comparison = compare(read_runs(["runs/a", "runs/b", "runs/c"]))
 """
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
-from evorl.evolution.schedule import Schedule, flow_text
-from evorl.runs.directory import RunDirectory
+from evorl.runs.directory import CONFIG, RunDirectory
+from evorl.runs.files import field, run_error
 from evorl.runs.statistics import (
     Estimate,
-    Floats,
     GroupSummary,
-    average_improvement,
+    probability_of_improvement,
     summarise_group,
 )
-from evorl.seeding import generator
+
+if TYPE_CHECKING:
+    from evorl.evolution.schedule import Schedule
 
 TOLERANCE = 0.05  # by which budgets may differ before a comparison says so
 # Options in which runs of one group may differ: they do not change what agents learn.
@@ -54,9 +53,9 @@ class Group(NamedTuple):
     runs: list[Run]
 
     @property
-    def scores(self) -> Floats:
-        """The score of every run [N]."""
-        return np.array([run.score for run in self.runs])
+    def scores(self) -> list[float]:
+        """The score of every run."""
+        return [run.score for run in self.runs]
 
     @property
     def summary(self) -> GroupSummary:
@@ -66,7 +65,7 @@ class Group(NamedTuple):
     @property
     def steps(self) -> float:
         """Environment steps of a run, on average."""
-        return float(np.mean([run.steps for run in self.runs]))
+        return fmean(run.steps for run in self.runs)
 
 
 class Improvement(NamedTuple):
@@ -89,11 +88,14 @@ class Comparison(NamedTuple):
 def read_runs(paths: Iterable[str | Path]) -> list[Run]:
     """The finished runs of these directories; RunError if one is not finished, or given twice."""
     runs: dict[Path, Run] = {}
-    for path in paths:
-        run = _read_run(RunDirectory.open(path))
-        if (real := run.path.resolve()) in runs:
-            raise RunError(one_line(f"{path}: given twice"))
-        runs[real] = run
+    for path in map(Path, paths):
+        directory = RunDirectory.open(path)
+        if (real := path.resolve()) in runs:
+            raise run_error(path, "given twice")
+        try:
+            runs[real] = _read_run(directory)
+        except ValueError as error:
+            raise run_error(path / CONFIG, str(error)) from None
     return list(runs.values())
 
 
@@ -101,63 +103,73 @@ def compare(runs: Sequence[Run]) -> Comparison:
     """Sum up the runs by group; the same runs always give the same figures."""
     by_env: dict[str, list[list[Run]]] = {}
     for run in runs:
-        _put(by_env.setdefault(run.env, []), run)
-    labels = _Labels(by_env)
-    groups = {
-        env: [Group(labels(same), same) for same in together] for env, together in by_env.items()
+        groups = by_env.setdefault(run.env, [])
+        same = next((group for group in groups if group[0].options == run.options), None)
+        groups.append([run]) if same is None else same.append(run)
+    different = dict.fromkeys(
+        place
+        for groups in by_env.values()
+        for place in _differences([group[0].options for group in groups])
+    )
+    found = {
+        env: [Group(_label(group[0], different), group) for group in groups]
+        for env, groups in by_env.items()
     }
-    warnings = [line for env, found in groups.items() for line in _warnings(env, found)]
-    return Comparison(groups, list(_improvements(groups)), warnings)
+    warnings = [line for env, groups in found.items() for line in _warnings(env, groups)]
+    return Comparison(found, list(_improvements(found)), warnings)
 
 
 def _read_run(directory: RunDirectory) -> Run:
-    summary, config = directory.summary(), directory.config()
-    if summary.env != config.env.id or summary.seed != config.seed:
-        raise RunError(one_line(f"{directory.path}: summary and configuration are of two runs"))
-    options = config.model_dump(exclude=set(APART))
-    if config.env.backend == "async":  # chosen by a measurement, and the same to the byte
-        options["env"]["backend"] = "sync"
-    if not config.evolves:  # the rest of the section has no effect, but for what is drawn at first
-        spaces = {"spaces": options["evolution"]["spaces"]} if config.drawn else {}
-        options["evolution"] = {"method": config.evolution.method, **spaces}
-    options["schedule"] = _changes(directory.schedule())
+    """ValueError if something is missing in the configuration."""
+    summary, options = directory.summary(), directory.options()
+    env, seed, name = options["env"]["id"], field(options, "seed", int), options.get("name", "")
+    if (summary.env, summary.seed) != (env, seed):
+        raise run_error(directory.path, "summary and configuration are of two runs")
+    known = _effective(options) | {"schedule": _changes(directory.schedule())}
     steps = summary.env_steps + summary.evaluation_steps
-    score = summary.score.mean.value
-    return Run(directory.path, config.name, config.env.id, config.seed, options, score, steps)
+    return Run(directory.path, str(name), env, seed, known, summary.score.mean.value, steps)
 
 
-def _changes(schedule: Schedule | None) -> dict[str, str]:
+def _effective(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that change what agents learn."""
+    kept = {name: value for name, value in options.items() if name not in APART}
+    if options["env"].get("backend") == "async":  # chosen by a timing, and the same to the byte
+        kept["env"] = options["env"] | {"backend": "sync"}
+    method = field(options, "evolution.method", str)
+    if method != "evolution" or field(options, "population.size", int) == 1:
+        # nothing evolves: the rest of the section has no effect, but for what is drawn at first
+        drawn = method == "random_search" or field(options, "population.init", str) == "sample"
+        spaces = field(options, "evolution.spaces", dict) if drawn else {}
+        kept["evolution"] = {"method": method} | ({"spaces": spaces} if spaces else {})
+    return kept
+
+
+def _changes(schedule: "Schedule | None") -> dict[str, Any]:
     """What a schedule says that no configuration can: values by the step from which they hold."""
     if schedule is None:
         return {}
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in schedule.at(0).items():
         changes = {0: value}
         for step, values in schedule.segments:
             if values[name] != value:
                 changes[step] = value = values[name]
         if len(changes) > 1:
-            found[name] = flow_text(changes)
+            found[name] = _text(changes)
     gated = schedule.architecture.gated
-    return found | ({"gated": flow_text(list(gated))} if any(gated) else {})
-
-
-def _put(groups: list[list[Run]], run: Run) -> None:
-    for same in groups:
-        if same[0].options == run.options:
-            same.append(run)
-            return
-    groups.append([run])
+    return found | ({"gated": list(gated)} if any(gated) else {})
 
 
 def _improvements(groups: Mapping[str, Sequence[Group]]) -> Iterator[Improvement]:
+    from evorl.seeding import generator
+
     scores = {env: {group.label: group.scores for group in found} for env, found in groups.items()}
     labels = dict.fromkeys(label for found in scores.values() for label in found)
     for x, y in combinations(labels, 2):
-        envs = [env for env, found in scores.items() if x in found and y in found]
-        if envs:
+        if envs := [env for env, found in scores.items() if x in found and y in found]:
             pairs = [(scores[env][x], scores[env][y]) for env in envs]
-            yield Improvement(x, y, average_improvement(pairs, generator(0, "compare")), envs)
+            chance = probability_of_improvement(pairs, generator(0, "compare"))
+            yield Improvement(x, y, chance, envs)
 
 
 def _warnings(env: str, groups: Sequence[Group]) -> Iterator[str]:
@@ -172,35 +184,27 @@ def _warnings(env: str, groups: Sequence[Group]) -> Iterator[str]:
             yield f"{env}: {count} runs of {group.label} have seed {seed}, so they count too often"
 
 
-class _Labels:
-    """Names groups by the options in which the groups of some environment differ."""
-
-    def __init__(self, by_env: Mapping[str, Sequence[Sequence[Run]]]) -> None:
-        paths = (
-            path
-            for groups in by_env.values()
-            for path in _differences([same[0].options for same in groups])
-        )
-        self.paths = list(dict.fromkeys(paths))
-
-    def __call__(self, runs: Sequence[Run]) -> str:
-        options = runs[0].options
-        if self.paths:
-            return " ".join(f"{'.'.join(path)}={_value(options, path)}" for path in self.paths)
-        return re.sub(r"-seed\d+$", "", runs[0].name)
-
-
-def _differences(options: Sequence[Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The deepest paths at which the mappings differ; without evolution its section says less."""
+def _differences(options: Sequence[Any], place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The deepest places at which mappings differ; without evolution its section says less."""
     if all(isinstance(one, Mapping) for one in options):
         for key in dict.fromkeys(key for one in options for key in one):
-            known = [one.get(key) for one in options if key in one or path != ("evolution",)]
-            yield from _differences(known, (*path, key))
+            known = [one.get(key) for one in options if key in one or place != ("evolution",)]
+            yield from _differences(known, (*place, key))
     elif any(one != options[0] for one in options):
-        yield path
+        yield place
 
 
-def _value(options: Any, path: Sequence[str]) -> str:
-    for key in path:
-        options = options.get(key) if isinstance(options, Mapping) else None
-    return "none" if options is None else flow_text(options)
+def _label(run: Run, places: Iterable[tuple[str, ...]]) -> str:
+    """The options in which groups differ; if there is but one group, the name of its runs."""
+    values = []
+    for place in places:
+        value: Any = run.options
+        for key in place:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        values.append(f"{'.'.join(place)}={'none' if value is None else _text(value)}")
+    return " ".join(values) or re.sub(r"-seed\d+$", "", run.name)
+
+
+def _text(value: Any) -> str:
+    """Numbers, names, lists and mappings as YAML on one line."""
+    return json.dumps(value, ensure_ascii=False, default=str).replace('"', "")

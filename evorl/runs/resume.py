@@ -1,33 +1,80 @@
-"""What may change in a run that goes on, and whether there is anything left to do."""
+"""Resume: which run, from which checkpoint, and what may change in it."""
 
+import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evorl.config import RunConfig, parse_config
-from evorl.config.yaml_text import one_line
-from evorl.errors import ConfigError, RunError
-from evorl.runs.checkpoint import Checkpoint
-from evorl.runs.directory import RunDirectory
-from evorl.runs.run_checkpoints import CHANGEABLE
-from evorl.runs.status import refuse_damaged
+from evorl.config.yaml_text import one_line, parse_yaml
+from evorl.errors import CheckpointError, ConfigError, RunError
+from evorl.evolution.schedule import Schedule, parse_schedule
+from evorl.runs.checkpoint import Checkpoint, Checkpoints
+from evorl.runs.directory import CHECKPOINTS, CONFIG, RunDirectory
+from evorl.runs.files import run_error
+
+# What may change when a run resumes: none of it touches what agents learn, but for last digits.
+CHANGEABLE: dict[str, Any] = dict.fromkeys(
+    ("name", "run", "budget", "mesh", "compile", "checkpoint", "tracking"), True
+)
+CHANGEABLE["env"] = {"max_failures"}
+
+
+def make_checkpoints(
+    config: RunConfig, directory: RunDirectory, schedule: Schedule | None = None
+) -> Checkpoints:
+    """All in the run's directory, which know it by what may not change: others are refused."""
+    text = repr(sorted(config.model_dump(mode="json", exclude=CHANGEABLE).items()))
+    if schedule is not None:  # with numbers as its file has them: 1 is 1.0
+        text += parse_schedule(parse_yaml(schedule.to_yaml(), "schedule"), "schedule").to_yaml()
+    fingerprint = hashlib.sha256(text.encode()).hexdigest()
+    return Checkpoints(directory.path / CHECKPOINTS, fingerprint, config.checkpoint.keep)
 
 
 def reopen(directory: RunDirectory, overrides: Sequence[str] = ()) -> RunConfig:
-    """The configuration with which a run goes on; refused where it cannot."""
+    """The configuration with which a run resumes; refused where it cannot."""
     old = directory.config()
-    newest = refuse_damaged(directory, old)
-    new = parse_config(old.model_dump(), overrides, source=str(directory.path / "config.yaml"))
+    newest = newest_checkpoint(directory, old)
+    new = parse_config(old.model_dump(), overrides, source=str(directory.path / CONFIG))
     refuse_changes(directory, old, new, {**CHANGEABLE, "name": False, "run": False})
     refuse_spent(old, new, newest)
     if directory.finished and new.budget == old.budget:
-        raise RunError(
-            one_line(
-                f"{directory.path}: the run is finished; to train on, give it more to spend:"
-                f" budget.env_steps={2 * old.budget.env_steps}"
-            )
-        )
+        more = f"budget.env_steps={2 * old.budget.env_steps}"
+        problem = f"the run is finished; to train on, give it more to spend: {more}"
+        raise run_error(directory.path, problem)
     return new
+
+
+def find_started(config: RunConfig) -> RunDirectory | None:
+    """The directory of the run that this configuration has started before; None if it has not."""
+    directory = find_directory(config)
+    if directory is not None:
+        old = directory.config()
+        refuse_changes(directory, old, config)
+        refuse_spent(old, config, newest_checkpoint(directory, old))
+    return directory
+
+
+def find_directory(config: RunConfig) -> RunDirectory | None:
+    """The directory of the run of this name; None if there is none."""
+    path = Path(config.run.folder) / config.name
+    if not path.exists() or RunDirectory(path).has_not_begun():
+        return None
+    return RunDirectory.open(path)
+
+
+def newest_checkpoint(directory: RunDirectory, config: RunConfig) -> Checkpoint | None:
+    """The newest with a good manifest, None if the run must start again; RunError if it cannot."""
+    directory.lineage()  # is good, all of it
+    try:
+        with warnings.catch_warnings(action="ignore"):  # whoever loads it warns
+            newest = make_checkpoints(config, directory, directory.schedule()).newest(stems=())
+    except CheckpointError as error:
+        raise RunError(str(error)) from None
+    lines = None if newest is None else newest.state.get("lines", {})
+    directory.refuse_shorter(lines, config.population.size)
+    return newest
 
 
 def refuse_spent(old: RunConfig, new: RunConfig, newest: Checkpoint | None) -> None:
@@ -63,37 +110,18 @@ def refuse_changes(
 
 
 def _flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """By path, such as `budget.env_steps`."""
     found: dict[str, Any] = {}
     for name, value in values.items():
-        if isinstance(value, dict) and value:
-            found |= _flat(value, f"{above}{name}.")
-        else:
-            found[above + name] = value
+        nested = isinstance(value, dict) and value
+        found |= _flat(value, f"{above}{name}.") if nested else {above + name: value}
     return found
-
-
-def find_started(config: RunConfig) -> RunDirectory | None:
-    """The directory of the run that this configuration has started before; None if it has not."""
-    directory = find_directory(config)
-    if directory is not None:
-        old = directory.config()
-        refuse_changes(directory, old, config)
-        refuse_spent(old, config, refuse_damaged(directory, old))
-    return directory
-
-
-def find_directory(config: RunConfig) -> RunDirectory | None:
-    """The directory of the run of this name; None if there is none."""
-    path = Path(config.run.folder) / config.name
-    if not path.exists() or RunDirectory(path).has_not_begun():
-        return None
-    return RunDirectory.open(path)
 
 
 def with_known_choices(config: RunConfig) -> RunConfig:
     """What `auto` stood for when this configuration started its run, if it has started one.
 
-    Chosen anew it may come out otherwise: by a timing, or as there is more to spend.
+    Chosen again it may come out otherwise: by a timing, or as there is more to spend.
     """
     directory = find_directory(config)
     if directory is None:

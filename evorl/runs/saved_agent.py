@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save
 
 from evorl.errors import RunError
 from evorl.genome import Genome
-from evorl.networks.layout import Parameters, Problem, freeze, shapes
+from evorl.networks.layout import Parameters, freeze, network_part, row_shapes
 from evorl.networks.module import QNetwork, to_module
+from evorl.networks.spec import NetworkSpec, Spec
 
 WEIGHTS, FACTS = "weights.safetensors", "agent.json"
 
@@ -21,13 +22,16 @@ class SavedAgent(NamedTuple):
     """An agent as it was saved."""
 
     genome: Genome
-    problem: Problem
+    specs: dict[str, Spec]
     parameters: Parameters
     facts: dict[str, Any]  # what else was known of it: environment, fitness, steps
 
     def module(self) -> QNetwork:
         """An ordinary nn.Module: Q values [B, A] of observations [B, ...]."""
-        return to_module(self.problem, self.genome.architecture, self.parameters)
+        name, spec = next(iter(self.specs.items()))
+        assert isinstance(spec, NetworkSpec)
+        own = self.genome.architectures[name]
+        return to_module(spec, own, network_part(self.parameters, name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +42,7 @@ class AgentFacts:
 
     format: Literal[1]
     genome: Genome
-    problem: Problem
+    specs: dict[str, Spec]
     facts: dict[str, Any]
 
 
@@ -47,7 +51,7 @@ def save_agent(folder: Path, agent: SavedAgent) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # not by save_file, which lets nobody else read what it writes
     (folder / WEIGHTS).write_bytes(save(freeze(agent.parameters)))
-    facts = AgentFacts(1, agent.genome, agent.problem, dict(sorted(agent.facts.items())))
+    facts = AgentFacts(1, agent.genome, agent.specs, dict(sorted(agent.facts.items())))
     text = json.dumps(dataclasses.asdict(facts), indent=2, allow_nan=False)
     (folder / FACTS).write_text(text + "\n", encoding="utf-8")
 
@@ -71,11 +75,11 @@ def load_agent(folder: str | Path) -> SavedAgent:
         raise RunError(f"{folder / FACTS}: not an agent of this version: {reason}") from None
     except ValueError as error:
         raise RunError(f"{folder / FACTS}: not an agent of this version: {error}") from None
-    return SavedAgent(read.genome, read.problem, parameters, read.facts)
+    return SavedAgent(read.genome, read.specs, parameters, read.facts)
 
 
 def _check_weights(parameters: Parameters, facts: AgentFacts) -> None:
-    expected = shapes(facts.problem, facts.genome.architecture)
+    expected = row_shapes(facts.specs, facts.genome.architectures)
     if {name: tuple(value.shape) for name, value in parameters.items()} != expected:
         raise ValueError("the weights don't fit the architecture")
     if not all(value.is_floating_point() for value in parameters.values()):

@@ -5,19 +5,17 @@ when all samples are alike (CartPole's 500). On a handful of samples they are to
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-from scipy import stats
-
-from evorl.seeding import generator
+if TYPE_CHECKING:  # here and below: whoever reads figures need not load what computes them
+    import numpy as np
+    import numpy.typing as npt
 
 RESAMPLES = 10_000
 BATCH = 1000  # resamples in memory at once
 
-Floats = npt.NDArray[np.float64]
+Floats: TypeAlias = "npt.NDArray[np.float64]"
 Statistic = Callable[..., Any]
 
 
@@ -44,18 +42,22 @@ class GroupSummary(NamedTuple):
 
 def interquartile_mean(samples: Floats, axis: int = -1) -> Floats:
     """The mean without the lowest and the highest quarter."""
+    from scipy import stats
+
     trimmed: Floats = stats.trim_mean(samples, 0.25, axis=axis)
     return trimmed
 
 
 def interval(
-    samples: Sequence[Floats], random: np.random.Generator, statistic: Statistic
+    samples: Sequence[Floats], random: "np.random.Generator", statistic: Statistic
 ) -> Estimate:
     """A statistic of one or several samples, each of which is resampled by itself."""
+    from scipy import stats
+
     value = float(statistic(*samples, axis=-1))
     if min(len(sample) for sample in samples) < 2:
         return Estimate(value, math.nan, math.nan)
-    found = stats.bootstrap(
+    low, high = stats.bootstrap(
         tuple(samples),
         statistic,
         n_resamples=RESAMPLES,
@@ -64,48 +66,39 @@ def interval(
         method="percentile",
         rng=random,
     ).confidence_interval
-    return Estimate(value, float(found.low), float(found.high))
+    return Estimate(value, float(low), float(high))
 
 
-def summarise(scores: Mapping[str, npt.ArrayLike]) -> dict[str, GroupSummary]:
-    """Each group's scores, one a run, summed up; the same scores always give the same intervals."""
-    return {group: summarise_group(samples) for group, samples in scores.items()}
+def summarise_group(scores: "npt.ArrayLike") -> GroupSummary:
+    """The scores of one group, one a run; the same scores always give the same intervals."""
+    import numpy as np
 
+    from evorl.seeding import generator
 
-def summarise_group(scores: npt.ArrayLike) -> GroupSummary:
-    """The scores of one group, one a run."""
     samples, random = np.asarray(scores, dtype=np.float64), generator(0, "summarise")
-    return GroupSummary(
-        runs=len(samples),
-        iqm=interval([samples], random, interquartile_mean),
-        mean=interval([samples], random, np.mean),
-    )
+    iqm = interval([samples], random, interquartile_mean)
+    return GroupSummary(len(samples), iqm, interval([samples], random, np.mean))
 
 
 def probability_of_improvement(
-    x: npt.ArrayLike, y: npt.ArrayLike, random: np.random.Generator
+    pairs: "Sequence[tuple[npt.ArrayLike, npt.ArrayLike]]", random: "np.random.Generator"
 ) -> Estimate:
-    """P(X > Y) + ½ P(X = Y) for one run of each: 1 if every x is higher, ½ if they are alike."""
-    return average_improvement([(x, y)], random)
+    """P(X > Y) + ½ P(X = Y) for one run of each: 1 if every x is higher, ½ if they are alike.
 
-
-def average_improvement(
-    pairs: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]], random: np.random.Generator
-) -> Estimate:
-    """The probability of improvement, averaged over pairs of samples, one an environment.
-
-    The bootstrap is stratified: x and y of every pair are resampled by themselves.
+    Averaged over pairs of samples, one an environment. The bootstrap is stratified: x and y of
+    every pair are resampled by themselves.
     """
+    import numpy as np
+
+    def average(*samples: Floats, axis: int) -> Floats:
+        """Of samples x1, y1, x2, y2, … [..., N], over the last dimension."""
+        assert axis == -1
+        wins = [_wins(x, y) for x, y in zip(samples[::2], samples[1::2], strict=True)]
+        mean: Floats = np.mean(wins, axis=0)
+        return mean
+
     samples = [np.asarray(sample, dtype=np.float64) for pair in pairs for sample in pair]
-    return interval(samples, random, _average_improvement)
-
-
-def _average_improvement(*samples: Floats, axis: int = -1) -> Floats:
-    """Of samples x1, y1, x2, y2, … [..., N], over the last dimension."""
-    assert axis == -1
-    each = [_wins(x, y) for x, y in zip(samples[::2], samples[1::2], strict=True)]
-    mean: Floats = np.mean(each, axis=0)
-    return mean
+    return interval(samples, random, average)
 
 
 def _wins(x: Floats, y: Floats) -> Floats:

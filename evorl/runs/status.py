@@ -1,7 +1,5 @@
 """How far the runs of a folder are: what can be said of each without loading an agent."""
 
-import json
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -9,25 +7,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from evorl.config import RunConfig
-from evorl.config.yaml_text import one_line
-from evorl.errors import CheckpointError, EvorlError, RunError
-from evorl.runs.checkpoint import Checkpoint
-from evorl.runs.directory import (
-    CHECKPOINTS,
-    CONFIG,
-    LINEAGE,
-    METRICS,
-    SUMMARY,
-    RunDirectory,
-)
-from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.errors import EvorlError
+from evorl.runs.checkpoint import Checkpoints
+from evorl.runs.directory import CHECKPOINTS, CONFIG, LINEAGE, METRICS, SUMMARY, RunDirectory
+from evorl.runs.files import field, last_line, parse_json, reason, run_error
 from evorl.runs.statistics import Estimate
 
 State = Literal["running", "finished", "stopped", "damaged"]
 OWN = (METRICS, LINEAGE, SUMMARY, CHECKPOINTS)  # that a folder has from a run and nothing else
 DEPTH = 3  # folders in which runs are looked for, one below the other
-BLOCK = 2**16  # bytes of a long file that are read at a time, from its end
 
 
 class RunState(NamedTuple):
@@ -56,17 +44,14 @@ def find_runs(folder: Path) -> list[RunState]:
     """The runs below a folder, newest first; of a run directory, that run."""
     try:
         if not folder.exists():
-            raise RunError(
-                one_line(f"{folder}: no such folder; give the one that your runs are in")
-            )
+            raise run_error(folder, "no such folder; give the one that your runs are in")
         if not folder.is_dir():
-            raise RunError(one_line(f"{folder}: is a file; give the folder that your runs are in"))
+            raise run_error(folder, "is a file; give the folder that your runs are in")
         paths = [folder] if is_run(folder) else list(runs_below(folder))
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise RunError(one_line(f"{folder}: cannot be read: {reason}")) from None
+        raise run_error(folder, f"cannot be read: {reason(error).lower()}") from None
     except ValueError:  # a null character in the name
-        raise RunError(one_line(f"{folder}: not the name of a folder")) from None
+        raise run_error(folder, "not the name of a folder") from None
     return sorted(map(state_of, paths), key=lambda run: -run.changed)
 
 
@@ -90,107 +75,61 @@ def is_run(path: Path) -> bool:
     if any((path / name).exists() for name in OWN):
         return True
     try:
-        RunDirectory(path).config()
+        return bool(RunDirectory(path).options())
     except EvorlError:
         return False
-    return True
 
 
 def state_of(path: Path) -> RunState:
     """How far a run is; one that cannot be read is damaged."""
     directory = RunDirectory(path)
-    running, changed = directory.running, last_change(path)
+    running = directory.running  # before anything is read: a run that ends meanwhile is no damage
+    known = RunState(path, "running" if running else "stopped", changed=last_change(path))
     try:
-        config = RunDirectory.open(path).config()
-    except EvorlError as error:
-        return RunState(path, "damaged", changed=changed, problem=str(error))
-    state: State = "running" if running else "stopped"
-    known = RunState(path, state, config.env.id, budget=config.budget.env_steps, changed=changed)
-    try:
-        known = known._replace(**_progress(path / METRICS, config))
+        options = RunDirectory.open(path).options()
+        known = known._replace(env=options["env"]["id"], **_progress(directory, options))
         if directory.finished:
-            return known._replace(state="finished", **_result(directory, config))
+            summary = directory.summary()
+            spent = _spent(options, summary.env_steps, summary.evaluation_steps)
+            return known._replace(state="finished", score=summary.score.mean, **spent)
         if not running:
-            refuse_damaged(directory, config)
+            _refuse_damaged(directory, field(options, "population.size", int))
     except EvorlError as error:
         return known._replace(state="damaged", problem=str(error))
+    except (ValueError, TypeError) as error:
+        return known._replace(state="damaged", problem=str(run_error(path / CONFIG, str(error))))
     return known
 
 
-def refuse_damaged(directory: RunDirectory, config: RunConfig) -> Checkpoint | None:
-    """The newest checkpoint; RunError where `evorl resume` has nothing to go on from.
-
-    It looks at manifests, not at weights.
-    """
-    births, path = len(directory.lineage().births), directory.path
-    try:
-        with warnings.catch_warnings(action="ignore"):  # whoever loads it warns
-            newest = make_checkpoints(config, directory, directory.schedule()).newest(stems=())
-    except CheckpointError as error:
-        raise RunError(str(error)) from None
-    if newest is None:
-        if births < (agents := config.population.size):
-            raise RunError(
-                one_line(
-                    f"{path / LINEAGE}: has {births} of {agents} agents; remove it and train anew"
-                )
-            )
-        return None
-    lines = newest.state.get("lines", {})
-    for name, count in directory.lines().items():
-        if count < (had := lines.get(name, 0)):
-            raise RunError(
-                one_line(f"{path / name}: has {count} lines, but had {had} at the last checkpoint")
-            )
-    return newest
+def _refuse_damaged(directory: RunDirectory, agents: int) -> None:
+    """An error where `evorl resume` would find nothing to resume, by manifests, not by weights."""
+    with warnings.catch_warnings(action="ignore"):  # whoever loads it warns
+        newest = Checkpoints(directory.path / CHECKPOINTS, run=None).newest(stems=())
+    lines = None if newest is None else newest.state.get("lines", {})
+    directory.refuse_shorter(lines, agents)
 
 
-def _progress(path: Path, config: RunConfig) -> dict[str, Any]:
+def _progress(directory: RunDirectory, options: dict[str, Any]) -> dict[str, Any]:
     """What the last whole line of metrics.jsonl says; little before the first evaluation."""
+    path = directory.path / METRICS
     line = last_line(path)
     if line is None:
-        return {"share": 0.0}
+        return _spent(options, 0, 0)
     try:
-        found = json.loads(line)
-        steps, evaluation = int(found["env_steps"]), int(found["evaluation_steps"])
-        generation = int(found["generation"])
-        best = None if found["best"] is None else float(found["best"])
-    except (ValueError, TypeError, KeyError):
-        raise RunError(one_line(f"{path}: its last line is not of a run's metrics")) from None
-    best = best if best is None or math.isfinite(best) else None
-    return {"generation": generation, "best": best, **_spent(config, steps, evaluation)}
+        found = parse_json(line)
+        steps, evaluation = (field(found, f"{kind}_steps", int) for kind in ("env", "evaluation"))
+        generation = field(found, "generation", int)
+        best = None if found.get("best") is None else field(found, "best", float)
+    except ValueError as error:
+        raise run_error(path, f"its last line is not of a run's metrics: {error}") from None
+    return {"generation": generation, "best": best, **_spent(options, steps, evaluation)}
 
 
-def _result(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
-    """What summary.json says."""
-    found = directory.summary()
-    spent = _spent(config, found.env_steps, found.evaluation_steps)
-    return {"score": found.score.mean, **spent}
-
-
-def _spent(config: RunConfig, steps: int, evaluation: int) -> dict[str, Any]:
+def _spent(options: dict[str, Any], steps: int, evaluation: int) -> dict[str, Any]:
     """The steps of training, and the share of the budget that is spent."""
-    counted = config.budget.spent(steps, evaluation)
-    return {"env_steps": steps, "share": counted / config.budget.env_steps}
-
-
-def last_line(path: Path) -> bytes | None:
-    """The last line that is whole; None if there is none. A long file is read from its end."""
-    try:
-        with path.open("rb") as file:
-            end = file.seek(0, 2)
-            start, tail = end, b""
-            while start > 0 and tail.count(b"\n") < 2:
-                step = min(start, max(BLOCK, len(tail)))
-                start -= step
-                file.seek(start)
-                tail = file.read(step) + tail
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise RunError(one_line(f"{path}: cannot be read: {error.strerror}")) from None
-    whole = tail.split(b"\n")[:-1]
-    return whole[-1] if whole else None
+    budget = field(options, "budget.env_steps", int)
+    counted = steps + (evaluation if field(options, "budget.counts", str) == "all" else 0)
+    return {"env_steps": steps, "budget": budget, "share": counted / max(1, budget)}
 
 
 def last_change(path: Path) -> float:

@@ -18,7 +18,7 @@ from evorl.networks.layout import Parameters, Problem, shapes
 from evorl.pipeline.snapshot import POPULATION, Snapshot
 from evorl.runs.checkpoint import Checkpoint
 from evorl.runs.directory import BEST, LOCK, RunDirectory
-from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.resume import make_checkpoints
 from evorl.runs.saved_agent import SavedAgent
 from evorl.seeding import held_out
 from evorl.shipping.interface import Interface, interface_of

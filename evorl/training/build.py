@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from evorl.algorithms.base import Algorithm, Trained
 from evorl.algorithms.dqn import DQN
 from evorl.config import NetworkConfig, RunConfig
 from evorl.distributed.replicas import Copies
@@ -22,6 +23,7 @@ from evorl.envs import (
     make_vector_env,
     slots_for,
 )
+from evorl.envs.spaces import ActionSpec
 from evorl.errors import ConfigError
 from evorl.evolution.explore import make_explore
 from evorl.evolution.mutation import Mutation
@@ -31,7 +33,8 @@ from evorl.evolution.spaces import Space, Spaces
 from evorl.experience import PrioritisedSampler, ReplayBuffer, Replays, Sampler, UniformSampler
 from evorl.genome import Architecture, Genome
 from evorl.machine import check_fits
-from evorl.networks.layout import Problem, shapes
+from evorl.networks.layout import row_shapes
+from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.budget import Budget, RefuseAllDead
 from evorl.pipeline.champion import Confirm
 from evorl.pipeline.collect import Collect
@@ -129,10 +132,10 @@ def make_parts(
     share = -(-config.evaluation.episodes // world.data)  # episodes that are this rank's to play
     episodes = make_episodes(spec, slots_for(spec, len(own), share))
     stack.callback(episodes.close)
-    problem = make_problem(env.observation, env.num_actions)
-    genomes = make_genomes(config, problem, schedule)
+    networks = make_networks(config, env.observation, ActionSpec("discrete", env.num_actions))
+    genomes = make_genomes(config, networks, schedule)
     average = world.average_ if world.data > 1 else None
-    population = make_population(config, problem, genomes, own, world.device, average, world.half)
+    population = make_population(config, networks, genomes, own, world.device, average, world.half)
     set_threads(population)
     buffer, sampler = make_replay(config, env.observation, own, world.device)
     mesh = (world.population, world.data)
@@ -195,16 +198,31 @@ def env_spec(config: RunConfig) -> EnvSpec:
     )
 
 
-def make_problem(observation: ObservationSpec, num_actions: int) -> Problem:
-    """What networks for this environment must fit."""
+def observation_spec(observation: ObservationSpec) -> NetworkSpec:
+    """The inputs of networks that read such observations; outputs are the algorithm's to say."""
     if observation.kind == "image":
         channels, height, width = observation.shape
-        image = (channels, height, width)
-        return Problem(0, num_actions, image=image, scale=observation.scale)
+        return NetworkSpec(0, 0, image=(channels, height, width), scale=observation.scale)
     if observation.kind == "discrete":
         assert observation.n is not None
-        return Problem(observation.n, num_actions, one_hot=True)
-    return Problem(observation.shape[0], num_actions, scale=observation.scale)
+        return NetworkSpec(observation.n, 0, one_hot=True)
+    return NetworkSpec(observation.shape[0], 0, scale=observation.scale)
+
+
+def make_algorithm(config: RunConfig) -> Algorithm:
+    """The algorithm that the configuration names."""
+    return DQN(
+        double=config.algorithm.double,
+        loss_kind=config.algorithm.loss,
+        target_update=config.algorithm.target_update,
+    )
+
+
+def make_networks(
+    config: RunConfig, observation: ObservationSpec, action: ActionSpec
+) -> dict[str, Trained]:
+    """The networks of every agent, for this environment."""
+    return make_algorithm(config).networks(observation_spec(observation), action)
 
 
 def make_spaces(config: RunConfig) -> Spaces:
@@ -219,17 +237,21 @@ def make_evolve(config: RunConfig, parts: Parts, confirm: Confirm) -> Evolve | N
     if config.evolution.method != "evolution":
         return None
     explore = make_explore(config.evolution.explore, make_spaces(config))
-    mutation = Mutation(config.evolution.mutation, parts.population.problem, explore)
+    mutation = Mutation(config.evolution.mutation, parts.population.specs, explore)
     selection = Selection(config.evolution.selection)
     return Evolve(selection, mutation, confirm, parts.genomes, config.seed)
 
 
-def make_genome(config: RunConfig, problem: Problem, agent: int) -> Genome:
-    """The agent that the configuration starts from; ConfigError if it doesn't fit its problem."""
-    network = config.agent_network(agent)
-    architecture = _architecture(network, problem)
+def make_genome(config: RunConfig, networks: Mapping[str, Trained], agent: int) -> Genome:
+    """The agent that the configuration starts from; ConfigError if its networks don't fit."""
+    network, specs = config.agent_network(agent), {n: own.spec for n, own in networks.items()}
+    architectures = {
+        name: _architecture(network, spec)
+        for name, spec in specs.items()
+        if isinstance(spec, NetworkSpec)
+    }
     try:
-        shapes(problem, architecture)
+        row_shapes(specs, architectures)
     except ValueError as error:
         raise ConfigError(f"network.kernels: {error}; use smaller kernels or strides") from None
     hyperparameters = config.agent_hyperparameters(agent).model_dump()
@@ -237,26 +259,27 @@ def make_genome(config: RunConfig, problem: Problem, agent: int) -> Genome:
         random = generator(config.seed, "spaces", agent)
         spaces = make_spaces(config)
         hyperparameters |= {name: space.sample(random) for name, space in spaces.items()}
-    return Genome(agent, architecture, hyperparameters)
+    return Genome(agent, architectures, hyperparameters)
 
 
 def make_genomes(
-    config: RunConfig, problem: Problem, schedule: Schedule | None = None
+    config: RunConfig, networks: Mapping[str, Trained], schedule: Schedule | None = None
 ) -> list[Genome]:
     """All agents that the configuration starts from, or that start on a schedule."""
-    genomes = [make_genome(config, problem, agent) for agent in range(config.population.size)]
+    genomes = [make_genome(config, networks, agent) for agent in range(config.population.size)]
     if schedule is None:
         return genomes
-    architecture, values = schedule.architecture, schedule.at(0)
+    architectures = dict.fromkeys(genomes[0].architectures, schedule.architecture)
+    values = schedule.at(0)
     return [
-        dataclasses.replace(genome, architecture=architecture, hyperparameters=values)
+        dataclasses.replace(genome, architectures=architectures, hyperparameters=values)
         for genome in genomes
     ]
 
 
 def make_population(
     config: RunConfig,
-    problem: Problem,
+    networks: Mapping[str, Trained],
     genomes: Sequence[Genome] | None = None,
     own: range | None = None,
     device: torch.device | str = "cpu",
@@ -265,11 +288,12 @@ def make_population(
 ) -> Population:
     """All agents as the configuration describes them, or as the genomes do; or `own` of them."""
     if genomes is None:
-        genomes = make_genomes(config, problem)
+        genomes = make_genomes(config, networks)
     own = range(len(genomes)) if own is None else own
     ours = slice(own.start, own.stop)
+    specs = {name: own.spec for name, own in networks.items()}
     numbers = sum(
-        math.prod(s) for g in genomes[ours] for s in shapes(problem, g.architecture).values()
+        math.prod(s) for g in genomes[ours] for s in row_shapes(specs, g.architectures).values()
     )
     compiled = reduce is None and wants_compiling(
         config.compile, expected_updates(config), torch.device(device).type
@@ -287,13 +311,12 @@ def make_population(
         )
     return Population(
         genomes[ours],
-        problem,
-        DQN(double=config.algorithm.double, loss_kind=config.algorithm.loss),
+        networks,
+        make_algorithm(config),
         seed=config.seed,
-        periodic_target=config.algorithm.target_update == "periodic",
         compiled=compiled,
-        kinds=kinds_of(problem, genomes, compiled)[ours],
-        reduce=reduce,
+        kinds=kinds_of(specs, genomes, compiled)[ours],
+        average=reduce,
         half=half,
         device=device,
     )
@@ -335,13 +358,13 @@ def expected_updates(config: RunConfig) -> int:
     return steps // often * config.algorithm.updates
 
 
-def _architecture(network: NetworkConfig, problem: Problem) -> Architecture:
-    image = problem.image is not None
+def _architecture(network: NetworkConfig, spec: NetworkSpec) -> Architecture:
+    image = spec.image is not None
     return Architecture(
         hidden=tuple(network.hidden),
         activation=network.activation,
         layer_norm=network.layer_norm,
-        dueling=network.dueling,
+        dueling=network.dueling and spec.dueling,
         channels=tuple(network.channels) if image else (),
         kernels=tuple(network.kernels) if image else (),
         strides=tuple(network.strides) if image else (),

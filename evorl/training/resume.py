@@ -96,7 +96,7 @@ def _begin(run: Run, context: Context) -> None:
     if run.resumed:
         warnings.warn("there is no checkpoint yet: starting from the beginning", stacklevel=2)
         run.storage.directory.cut({METRICS: 0, LINEAGE: len(parts.genomes)})
-    weights = [fresh_parameters(parts.population.problem, genome, seed) for genome in parts.genomes]
+    weights = [fresh_parameters(parts.population.specs, genome, seed) for genome in parts.genomes]
     alive = [True] * len(weights)
     context.snapshot = Snapshot(parts.genomes, [newborn(own) for own in weights], alive)
     run.stages.begin(context)

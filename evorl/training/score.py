@@ -1,6 +1,5 @@
 """How good an agent is: its returns on episodes that nothing saw before, with their uncertainty."""
 
-import dataclasses
 import platform
 import time
 import warnings
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 
 import evorl
+from evorl.algorithms.base import Trained
 from evorl.algorithms.dqn import DQN
 from evorl.config import RunConfig
 from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
@@ -71,7 +71,8 @@ def play_alone(
 
 def alone(agent: SavedAgent) -> Population:
     """A population of this one agent, to play or to ask for values."""
-    population = Population([agent.genome], agent.problem, DQN())
+    networks = {name: Trained(spec) for name, spec in agent.specs.items()}
+    population = Population([agent.genome], networks, DQN())
     population.rebuild([agent.genome], [newborn(agent.parameters)])
     return population
 
@@ -115,7 +116,7 @@ def summary(
         },
         "best": {
             **best.facts,
-            "architecture": dataclasses.asdict(best.genome.architecture),
+            "architectures": best.genome.to_json()["architectures"],
             "hyperparameters": dict(best.genome.hyperparameters),
         },
         "env_steps": context.env_steps,

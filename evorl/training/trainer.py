@@ -25,7 +25,7 @@ from evorl.population.grouping import kinds_of
 from evorl.reporting.console import Console
 from evorl.reporting.tracking import refuse_missing
 from evorl.runs.directory import LINEAGE, METRICS
-from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.resume import make_checkpoints
 from evorl.training.build import Parts, Run, env_spec, make_parts, make_stages
 from evorl.training.resume import Resume, as_begun, open_directory, start
 from evorl.training.score import Score, score_run
@@ -194,7 +194,7 @@ def _resolved(config: RunConfig, parts: Parts) -> RunConfig:
 def _introduce(run: Run, resumes: bool) -> None:
     config, world, console, population = run.config, run.world, run.console, run.parts.population
     compiled, limit = population.compiled is not None, run.parts.env.max_episode_steps
-    groups = len(set(kinds_of(population.problem, run.parts.genomes, compiled)))
+    groups = len(set(kinds_of(population.specs, run.parts.genomes, compiled)))
     console.say(
         f"agents:       {config.population.size} in {groups} group{'s' * (groups != 1)},"
         f" {'compiled' if compiled else 'eager'} updates,"
@@ -216,7 +216,9 @@ def _introduce(run: Run, resumes: bool) -> None:
             "checkpoint.replay=false: a run that is stopped resumes with empty replays, fills them"
             " first, and ends with other bytes"
         )
-    for line in unused_options(config, images=population.problem.image is not None):
+    for line in unused_options(
+        config, images=any(getattr(spec, "image", None) for spec in population.specs.values())
+    ):
         console.warn(line)
     if limit is not None and config.evaluation.every < 2 * limit:
         console.warn(

@@ -12,10 +12,11 @@ import torch
 from evorl.algorithms.base import Batch
 from evorl.algorithms.dqn import DQN, epsilon
 from evorl.genome import Architecture
-from evorl.networks.layout import Layout, Problem, signature
-from evorl.networks.masks import live_parts
+from evorl.networks.layout import Layout, signature
+from evorl.networks.masks import make_masks
+from evorl.networks.spec import NetworkSpec
 from evorl.networks.stacked import Network
-from evorl.networks.views import arrange
+from evorl.networks.views import layer_views
 
 torch.set_num_threads(1)
 
@@ -30,8 +31,8 @@ def setup():
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     architecture = Architecture((8,), "tanh", dueling=True)
-    layout = Layout(Problem(5, ACTIONS), signature(architecture))
-    live = live_parts([architecture] * SIZE, (8,), (SIZE,), torch.float64)
+    layout = Layout(NetworkSpec(5, ACTIONS), signature(architecture))
+    live = make_masks([architecture] * SIZE, (8,), (SIZE,), torch.float64)
     batch = Batch(
         obs=randn(SIZE, BATCH, 5),
         action=torch.randint(0, ACTIONS, (SIZE, BATCH), generator=generator),
@@ -41,8 +42,8 @@ def setup():
         weight=torch.rand((SIZE, BATCH), generator=generator, dtype=torch.float64) / BATCH,
     )
     online, target = (
-        arrange(layout.views(randn(SIZE, layout.length)), live),
-        arrange(layout.views(randn(SIZE, layout.length)), live),
+        layer_views(layout.views(randn(SIZE, layout.length)), live),
+        layer_views(layout.views(randn(SIZE, layout.length)), live),
     )
     return Network(layout, (False,)), online, target, batch
 

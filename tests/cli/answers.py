@@ -1,5 +1,6 @@
 """What commands answer, and what they leave behind."""
 
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -30,3 +31,10 @@ def assert_one_error(code, out, err):
 def everything_in(folder):
     """All files of a folder with their bytes, hidden ones too."""
     return {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+
+
+def wait_for(condition, seconds=60):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "nothing happened"
+        time.sleep(0.02)

@@ -6,9 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import types
-from pathlib import Path
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -23,10 +22,10 @@ from evorl.runs.directory import RunDirectory
 from evorl.runs.statistics import Estimate
 from tests.synthetic import FAMILY, evaluated, initial, make_family_run, make_run, saved
 
+from .answers import CARTPOLE, ROOT, assert_one_error, everything_in, wait_for
+
 torch.set_num_threads(1)
 
-ROOT = Path(__file__).parent.parent.parent
-CARTPOLE = ROOT / "configs" / "dqn" / "cartpole.yaml"
 TINY = [
     "env.num_envs=2",
     "population.size=2",
@@ -53,15 +52,6 @@ def assert_score_lines(lines, folder):
     assert ", IQM " in lines[0]
     assert lines[1] == f"best agent, metrics and summary: {folder}"
     assert len(lines) == 2
-
-
-def test_train_in_a_process_of_its_own(tmp_path):
-    done = shell("train", CARTPOLE, *TINY, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""  # no bar where there is no terminal
-    assert done.stdout.startswith("environments: ")
-    assert_score_lines(done.stdout.splitlines()[-2:], "runs/cartpole")
-    assert (tmp_path / "runs" / "cartpole" / "summary.json").exists()
 
 
 def test_train_says_what_the_summary_says(evorl, tmp_path):
@@ -149,14 +139,6 @@ BAD = {
 }
 
 
-def assert_one_error(code, out, err):
-    assert code == 2
-    assert out == ""
-    assert err.startswith("error: ")
-    assert err.endswith("\n")
-    assert len(err.splitlines()) == 1
-
-
 def write(folder, text):
     if text in ("nothing.yaml", "."):
         return text
@@ -212,7 +194,7 @@ def test_what_shows_up_late_is_one_line_too(evorl, tmp_path, kind, quiet):
     [
         (["train"], "Missing argument 'CONFIG'"),
         (["train", CARTPOLE, "--fast"], "No such option"),
-        (["trian"], "No such command 'trian'"),
+        (["trian"], "No such command 'trian'. Did you mean 'train'?"),
         (["train", CARTPOLE, "--seeds", "0"], "0 is not in the range"),
         (["schema", "extra"], "unexpected extra argument"),
         (["lineage"], "Missing argument 'RUN'"),
@@ -225,11 +207,9 @@ def test_what_shows_up_late_is_one_line_too(evorl, tmp_path, kind, quiet):
 )
 def test_wrong_usage_is_readable(evorl, tmp_path, arguments, says):
     code, out, err = evorl(*arguments)
-    assert code == 2
-    assert out == ""
+    assert_one_error(code, out, err)
     assert says in err
-    assert err.startswith("Usage: ")
-    assert "Traceback" not in err
+    assert "(see evorl " in err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -250,31 +230,6 @@ def test_schema_is_the_shipped_one(evorl):
 def test_version():
     found = CliRunner().invoke(cli, ["--version"])
     assert (found.exit_code, found.output.strip()) == (0, f"evorl, version {__version__}")
-
-
-@pytest.mark.parametrize("flag", ["-h", "--help"])
-def test_help_lists_every_command(flag):
-    found = CliRunner().invoke(cli, [flag])
-    assert found.exit_code == 0
-    for name, command in cli.commands.items():
-        assert f"  {name} " in found.output
-        assert command.help.split()[0] in found.output
-
-
-@pytest.mark.parametrize("name", sorted(cli.commands))
-def test_help_of_every_command_has_an_example(name):
-    found = CliRunner().invoke(cli, [name, "--help"], prog_name="evorl")
-    assert found.exit_code == 0
-    usage, rest = found.output.split("\n", 1)
-    assert usage.startswith(f"Usage: evorl {name}")
-    assert f"evorl {name}" in rest
-
-
-def wait_for(condition, seconds=60):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "nothing happened"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("whom", ["the process", "the terminal's whole group"])
@@ -300,13 +255,15 @@ def test_control_c_ends_with_one_line_and_no_children(tmp_path, whom):
             process.send_signal(signal.SIGINT)
         else:
             os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=60)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     assert process.returncode == 130
-    assert err.split("\n") == ["", "interrupted", ""]  # click first ends the line with ^C in it
+    assert out.startswith("environments: ")
+    # No bar where there is no terminal. Click first ends the line with ^C in it.
+    assert err == "\ninterrupted; resume with evorl resume runs/cartpole\n"
     wait_for(lambda: not any(child.is_running() for child in children), seconds=5)
 
 
@@ -385,8 +342,7 @@ def test_schedule_of_another_agent(evorl, tmp_path):
 def test_schedule_of_a_run_that_followed_one(evorl, tmp_path):
     directory = make_family_run(tmp_path)
     changed = dict(FAMILY[4].hyperparameters) | {"lr": 0.5}
-    genome = type(FAMILY[4])(4, FAMILY[4].architecture, changed)
-    directory.save_best(saved(genome))
+    directory.save_best(saved(replace(FAMILY[4], hyperparameters=changed)))
     code, out, err = evorl("schedule", "family")
     assert_one_error(code, out, err)
     assert "followed a schedule itself" in err
@@ -473,7 +429,7 @@ READS = {  # what spoils each command, by a part of its name
 def test_broken_run_directories_are_one_line_and_stay(evorl, tmp_path, command, kind):
     make_family_run(tmp_path)
     BROKEN[kind](tmp_path / "family")
-    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    before = everything_in(tmp_path)
     code, out, err = evorl(command, "family")
     fatal = kind in ("missing", "a file", "empty") or any(name in kind for name in READS[command])
     if fatal:
@@ -481,7 +437,7 @@ def test_broken_run_directories_are_one_line_and_stay(evorl, tmp_path, command, 
         assert "family" in err
     else:
         assert (code, err) == (0, "")
-    assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before
+    assert everything_in(tmp_path) == before
 
 
 @pytest.mark.parametrize("command", READS)
@@ -617,3 +573,45 @@ def test_from_evolution_to_a_replayed_schedule(evorl, tmp_path):
     code, out, err = evorl("compare", "runs/cartpole", *runs)
     assert code == 0, err
     assert "evolution.method=none" in out
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """A trainer that is interrupted, before or after it has made the run's folder."""
+
+    def set_up(begins):
+        def train(config, console, schedule=None, world=None, resume=None):
+            if begins and resume is None:
+                made = RunDirectory.create(config.run.folder, config.name, config.run.if_exists)
+                made.write_config(dump_config(config))
+            raise KeyboardInterrupt
+
+        trainer = types.SimpleNamespace(train=train)
+        monkeypatch.setitem(sys.modules, "evorl.training.trainer", trainer)
+
+    return set_up
+
+
+def test_an_interruption_says_how_to_resume(evorl, tmp_path, interrupted):
+    (tmp_path / "run.yaml").write_text(GOOD + "run: {if_exists: number}\n")
+    make_run(tmp_path / "runs", "run_2")
+    interrupted(begins=True)
+    for name in ("run", "run-2"):
+        code, out, err = evorl("train", "run.yaml")
+        assert (code, out) == (130, "")
+        assert err.strip() == f"interrupted; resume with evorl resume runs/{name}"
+    interrupted(begins=False)
+    assert evorl("train", "run.yaml")[2].strip() == "interrupted"
+    again = evorl("train", "run.yaml", "--resume", "auto")[2]
+    assert again.strip() == "interrupted; resume with evorl resume runs/run"
+
+
+def test_only_users_modules_come_from_the_current_folder(evorl, tmp_path):
+    """And after all others: a numpy.py there is nobody's numpy."""
+    (tmp_path / "runs").mkdir()
+    sys.path[:] = [path for path in sys.path if path]
+    assert evorl("runs")[0] == 0
+    assert "" not in sys.path
+    (tmp_path / "besides.py").write_text("import gymnasium\n")
+    assert evorl("init", "besides:CartPole-v1")[0] == 0
+    assert sys.path[-1] == ""

@@ -1,13 +1,18 @@
 """Every command: its help, and its answer to a run directory that is none."""
 
+import importlib
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from evorl.cli import cli
+import evorl.cli as package
+from evorl.cli import SECTIONS, cli
 from evorl.reporting.report.folder import RunsFolder
 from tests.synthetic import family_lines, make_family_run
 
@@ -27,6 +32,8 @@ ON_A_RUN = {
 }
 FOLDER_OF_RUNS = {"runs", "dashboard"}  # list what is in a folder, damaged runs as such
 NO_RUN = {"init", "doctor", "schema", "completion"}  # have tests of their own
+
+NAMED = {name: text for commands in SECTIONS.values() for name, text in commands.items()}
 
 FOREIGN = {"README.md": "# Somebody else's", "config.yaml": "model: resnet\n", "data.bin": "\0\1"}
 
@@ -149,19 +156,44 @@ def test_the_list_and_the_dashboard_say_the_same_of_a_broken_run(evorl, tmp_path
     assert [state for _, state, _ in found] == ([] if none else [expected])
 
 
-def test_help_has_sections_and_cuts_nothing_off():
-    found = CliRunner().invoke(cli, ["--help"], prog_name="evorl", terminal_width=80)
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_has_sections_and_cuts_nothing_off(flag):
+    found = CliRunner().invoke(cli, [flag], prog_name="evorl", terminal_width=80)
     assert found.exit_code == 0
     assert "..." not in found.output.replace("[ARGS]...", "")
     lines = found.output.splitlines()
     titles = [line[:-1] for line in lines if line.endswith(":") and not line.startswith(" ")]
-    assert titles == ["Options", *cli.sections]
-    named = [name for names in cli.sections.values() for name in names]
-    assert sorted(named) == sorted(cli.commands)
-    for name in named:
+    assert titles == ["Options", *SECTIONS]
+    for name, text in NAMED.items():
         (line,) = [line for line in lines if line.startswith(f"  {name} ")]
-        assert line.split(None, 1)[1] == cli.commands[name].short_help
+        assert line.split(None, 1)[1] == text
         assert len(line) <= 80
+
+
+def test_every_module_of_a_command_is_listed():
+    """And the other way round: each listed command is the function of its name."""
+    found = {}
+    for path in Path(package.__file__).parent.glob("*.py"):
+        module = importlib.import_module(f"evorl.cli.{path.stem}")
+        command = getattr(module, path.stem, None)
+        if isinstance(command, click.Command):
+            found[path.stem] = command.name
+    assert found == {name: name for name in NAMED}
+
+
+SLOW = ("torch", "numpy", "scipy", "gymnasium", "pydantic", "yaml", "rich", "tqdm")
+
+
+def test_help_loads_nothing_slow():
+    """Neither that of the whole nor that of any command."""
+    words = [["--help"], *([name, "--help"] for name in NAMED)]
+    code = (
+        "import sys\nfrom evorl.cli import cli\n"
+        f"for words in {words!r}:\n    cli.main(words, standalone_mode=False)\n"
+        f"print([name for name in {SLOW!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\n[]\n")
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
@@ -171,6 +203,18 @@ def test_help_of_every_command(name):
     assert found.output.startswith(f"Usage: evorl {name} ")
     examples = [line for line in found.output.splitlines() if line.startswith(f"  evorl {name}")]
     assert examples
-    assert cli.commands[name].short_help[0].isupper()
-    for option in cli.commands[name].params:
+    command = cli.get_command(None, name)
+    assert command.short_help == NAMED[name]
+    for option in command.params:
         assert option.param_type_name == "argument" or option.help
+
+
+def test_what_is_written_goes_where_output_says():
+    """The same option has the same names in all commands."""
+    seen = {}
+    for name in NAMED:
+        for option in cli.get_command(None, name).params:
+            if option.param_type_name == "option":
+                seen.setdefault(option.name, set()).add(tuple(option.opts))
+    assert seen["output"] == {("-o", "--output")}
+    assert all(len(names) == 1 for names in seen.values()), seen

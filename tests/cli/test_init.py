@@ -80,7 +80,8 @@ def test_images_get_convolutions_that_fit(evorl, tmp_path, name, kernels):
     config = load_config("run.yaml")
     assert config.network.kernels == kernels
     small = ["population.size=1", "replay.capacity=100", "network.hidden=[8]", "env.backend=sync"]
-    code, _, err = evorl("train", "run.yaml", *TINY, *small, "budget.env_steps=100", "-q")
+    small += ["algorithm.learning_starts=96", "budget.env_steps=100"]  # updates are slow
+    code, _, err = evorl("train", "run.yaml", *TINY, *small, "-q")
     assert code == 0, err
 
 

@@ -10,7 +10,7 @@ import torch
 from evorl.cli.runs import describe_age
 from evorl.config import dump_config, parse_config
 from evorl.runs.directory import RunDirectory
-from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.resume import make_checkpoints
 from tests.synthetic import family_lines, make_family_run, make_run
 
 from .answers import assert_one_error, everything_in
@@ -72,7 +72,7 @@ def test_runs_are_listed_the_newest_first(evorl, zoo, tmp_path):
         "finished CartPole-v1 finished 450.0 (445.0 to 455.0) — 1,000",
     ]
     assert lines[5].startswith("damaged: runs/damaged/config.yaml: line 1: invalid YAML")
-    assert lines[6] == "stopped runs go on with evorl resume RUN"
+    assert lines[6] == "resume a stopped run with evorl resume RUN"
     assert len(lines) == 7
     assert everything_in(tmp_path) == before
 
@@ -162,8 +162,8 @@ def _bad_metrics(run):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda run: (run / "lineage.jsonl").unlink(), "lineage.jsonl: cannot be read"),
-        (lambda run: (run / "lineage.jsonl").write_text("{}\n"), "lineage.jsonl: line 1"),
+        (lambda run: (run / "lineage.jsonl").unlink(), "has 0 of 2 agents"),
+        (lambda run: (run / "lineage.jsonl").write_text("{}\n"), "has 0 of 2 agents"),
         (_cut("lineage.jsonl", 600), "has 1 of 2 agents"),
         (_bad_metrics, "metrics.jsonl: its last line"),
         (lambda run: (run / "summary.json").write_text("{"), "summary.json: not a summary"),

@@ -12,8 +12,7 @@ from evorl.errors import CheckpointError, RunError
 from evorl.evolution.schedule import Schedule, Segment, along
 from evorl.genome import Architecture
 from evorl.runs.directory import RunDirectory
-from evorl.runs.resume import find_started, reopen
-from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.resume import find_started, make_checkpoints, reopen
 from evorl.training.trainer import train
 from tests.training.test_saving import CONFIG, content, run
 

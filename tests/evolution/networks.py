@@ -9,14 +9,14 @@ import torch
 from evorl.algorithms.dqn import DQN
 from evorl.genome import ACTIVATIONS, Architecture
 from evorl.networks.initial import fresh_parameters
-from evorl.networks.layout import Problem, shapes
+from evorl.networks.layout import shapes
 from evorl.networks.module import to_module
+from evorl.networks.spec import NetworkSpec
 from evorl.population.group import AgentState
-from evorl.population.population import Population
-from tests.reference import genome, random_samples
+from tests.reference import genome, population_of, random_samples
 
-VECTOR = Problem(inputs=6, actions=3)
-IMAGE = Problem(inputs=0, actions=3, image=(2, 9, 8))
+VECTOR = NetworkSpec(inputs=6, outputs=3)
+IMAGE = NetworkSpec(inputs=0, outputs=3, image=(2, 9, 8))
 PARTS = ("online", "target", "m", "v")
 
 
@@ -68,7 +68,7 @@ def module_values(problem, architecture, parameters, obs):
 
 def live_values(problem, architecture, state, obs):
     """Q values [B, A] of a live population."""
-    population = Population([genome(0, architecture)], problem, DQN(), dtype=obs.dtype)
+    population = population_of([genome(0, architecture)], problem, DQN(), dtype=obs.dtype)
     population.rebuild(population.genomes, [state])
     population.check([state])
     return population.groups[0].values(obs[None])[0].T
@@ -103,9 +103,9 @@ def copied(state):
 
 def learn(population, random, updates):
     """So many updates of every agent on random data; the samples used."""
-    plans, problem = population.plans(np.full(population.size, updates)), population.problem
+    plans, problem = population.requests(np.full(population.size, updates)), population.problem
     shape = problem.image or (problem.inputs,)
-    flat = Problem(math.prod(shape), problem.actions)
+    flat = NetworkSpec(math.prod(shape), problem.actions)
     samples = random_samples(plans, flat, random, dtype=population.dtype)
     obs, next_obs = (part.unflatten(1, shape) for part in (samples.obs, samples.next_obs))
     samples = samples._replace(obs=obs, next_obs=next_obs)
@@ -116,7 +116,7 @@ def learn(population, random, updates):
 def trained(architectures, updates, problem=VECTOR, *, dtype=torch.float32, seed=0, **changed):
     """A population of these after some updates."""
     genomes = [genome(i, a, **changed) for i, a in enumerate(architectures)]
-    population = Population(genomes, problem, DQN(), dtype=dtype)
+    population = population_of(genomes, problem, DQN(), dtype=dtype)
     random = np.random.default_rng(seed)
     while updates > 0:
         learn(population, random, min(updates, 100))

@@ -19,7 +19,6 @@ from evorl.networks.layout import signature
 from evorl.population.group import newborn
 from evorl.population.grouping import kinds_of
 from evorl.population.optimizer import NEW
-from evorl.population.population import Population
 from tests.evolution.networks import (
     IMAGE,
     PARTS,
@@ -33,7 +32,7 @@ from tests.evolution.networks import (
     random_obs,
     random_state,
 )
-from tests.reference import genome, hyperparameters
+from tests.reference import genome, hyperparameters, population_of
 
 torch.set_num_threads(1)
 
@@ -215,7 +214,7 @@ def test_a_long_line_of_mutations_stays_within_its_limits(seed, image, outside):
     assert min(parent.architecture.hidden) >= 6
     assert max(parent.architecture.hidden) <= 40
     assert 2 <= parent.architecture.depth <= 4
-    population = Population([parent], problem, DQN())
+    population = population_of([parent], problem, DQN())
     population.rebuild([parent], [state])
     population.check([state])
 
@@ -273,7 +272,7 @@ def test_mutated_agents_live_in_a_mixed_population():
         Architecture((12 + 2 * i, 16), ACTIVATIONS[i % 5], i % 2 == 0) for i in range(10)
     ]
     genomes = [genome(i, a) for i, a in enumerate(architectures)]
-    population = Population(genomes, VECTOR, DQN())
+    population = population_of(genomes, VECTOR, DQN())
     config = MutationConfig(architecture=1, activation=0.3, units=[4, 9], min_units=4, max_units=70)
     mutation = Mutation(config, VECTOR, Doubling())
     number = 10
@@ -307,7 +306,7 @@ def test_a_child_that_outgrows_its_group_gets_another():
     while max(grown.architecture.hidden) <= 64:
         grown, grown_state = mutate(config, grown, grown_state, seed=len(grown.architecture.hidden))
     assert signature(grown.architecture) != signature(parent.architecture)
-    population = Population([parent, parent], VECTOR, DQN())
+    population = population_of([parent, parent], VECTOR, DQN())
     population.rebuild([parent, parent], [state, state])
     assert len(population.groups) == 1
     kinds = [kinds_of(VECTOR, [own], compiled=False)[0] for own in (parent, grown)]  # by itself

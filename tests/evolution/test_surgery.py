@@ -18,11 +18,10 @@ from evorl.evolution.surgery import (
     remove_units,
     reset_dormant,
 )
-from evorl.evolution.units import all_wires, channel_wires, dormant_units, hidden_wires
+from evorl.evolution.units import all_units, channel_units, dormant_units, hidden_units
 from evorl.genome import ACTIVATIONS, Architecture
 from evorl.networks.module import to_module
 from evorl.population.compiled import has_compiler
-from evorl.population.population import Population
 from tests.evolution.networks import (
     IMAGE,
     PARTS,
@@ -39,7 +38,7 @@ from tests.evolution.networks import (
     random_state,
     trained,
 )
-from tests.reference import LoneNetwork, fold_one, genome, places
+from tests.reference import LoneNetwork, fold_one, genome, places, population_of
 
 torch.set_num_threads(1)
 
@@ -50,7 +49,7 @@ def growths(problem, architecture, state, random, units=True):
     """Every way in which this network can grow, as (name, Changed)."""
     for k in range(architecture.depth):
         yield f"layer after {k}", add_layer(architecture, state, k, random)
-    for wires in all_wires(problem, architecture) if units else ():
+    for wires in all_units(problem, architecture) if units else ():
         count = int(random.integers(1, 2 * wires.size))
         yield f"{count} {wires.kind}", add_units(architecture, state, wires, count, random)
 
@@ -108,7 +107,7 @@ def test_new_channels_keep_the_function_under_layer_norm(activation):
         state = random_state(random, architecture, IMAGE)
         obs = random_obs(random, IMAGE)
         for k in range(len(architecture.channels)):
-            wires = channel_wires(IMAGE, architecture, k)
+            wires = channel_units(IMAGE, architecture, k)
             changed = add_units(architecture, state, wires, 3, random)
             assert_same_function(IMAGE, architecture, state, changed, obs)
 
@@ -131,7 +130,7 @@ def test_new_units_change_little_under_layer_norm(updates, dueling):
         state = population.state(i)
         before = module_values(VECTOR, architecture, state.online, obs)
         for k, count in itertools.product(range(architecture.depth), (16, 32)):
-            wires = hidden_wires(architecture, k)
+            wires = hidden_units(architecture, k)
             for _ in range(2):
                 changed = add_units(architecture, state, wires, count, random)
                 after = module_values(VECTOR, changed.architecture, changed.state.online, obs)
@@ -153,7 +152,7 @@ def test_doubling_a_layer_keeps_the_function_under_layer_norm(activation):
         state = state._replace(v={name: 0 * v for name, v in state.v.items()})  # all may be copied
         obs = random_obs(random)
         for k in range(architecture.depth):
-            wires = hidden_wires(architecture, k)
+            wires = hidden_units(architecture, k)
             changed = add_units(architecture, state, wires, wires.size, random)
             assert_same_function(VECTOR, architecture, state, changed, obs)
 
@@ -164,7 +163,7 @@ def test_further_copies_of_a_unit_are_no_twins_under_layer_norm():
     for count in (8, 20, 32):
         architecture = Architecture((8, 16), layer_norm=True)
         state = random_state(random, architecture)
-        changed = add_units(architecture, state, hidden_wires(architecture, 0), count, random)
+        changed = add_units(architecture, state, hidden_units(architecture, 0), count, random)
         for weights in (changed.state.online, changed.state.target):
             new = weights["hidden0.weight"][:, 8:]
             assert len(new.unique(dim=1)[0]) == count
@@ -176,7 +175,7 @@ def test_few_new_units_under_layer_norm_stay_finite():
     for hidden, count in itertools.product((1, 2, 3), (1, 2, 5)):
         architecture = Architecture((hidden,), layer_norm=True)
         state = random_state(random, architecture)
-        changed = add_units(architecture, state, hidden_wires(architecture, 0), count, random)
+        changed = add_units(architecture, state, hidden_units(architecture, 0), count, random)
         assert all(value.isfinite().all() for value in changed.state.online.values())
 
 
@@ -191,7 +190,7 @@ def test_removing_what_was_added_gives_the_same_bits(problem, dtype):
     for _ in range(12):
         architecture = random_architecture(random, problem)
         state = random_state(random, architecture, problem, dtype)
-        for wires in all_wires(problem, architecture):
+        for wires in all_units(problem, architecture):
             count = int(random.integers(1, 30))
             changed = add_units(architecture, state, wires, count, random)
             grown = wires._replace(size=wires.size + count)
@@ -212,7 +211,7 @@ def test_changes_fit_their_architecture_and_leave_their_inputs_alone(problem):
         state = random_state(random, architecture, problem)
         before = copied(state)
         found = [changed for _, changed in growths(problem, architecture, state, random)]
-        for wires in all_wires(problem, architecture):
+        for wires in all_units(problem, architecture):
             if wires.size > 1:
                 found.append(remove_units(architecture, state, wires, 1))
         if architecture.depth > 1:
@@ -229,7 +228,7 @@ def test_a_run_of_gated_layers_widens_together():
     architecture = Architecture((8, 8, 8, 5), gated=(False, True, True, False))
     state = random_state(np.random.default_rng(0), architecture)
     for k in range(3):
-        wires = hidden_wires(architecture, k)
+        wires = hidden_units(architecture, k)
         changed = add_units(architecture, state, wires, 3, np.random.default_rng(0))
         assert changed.architecture.hidden == (11, 11, 11, 5)
         smaller = remove_units(architecture, state, wires, 3)
@@ -241,7 +240,7 @@ def test_the_units_that_are_heard_least_are_removed():
     state = random_state(np.random.default_rng(0), architecture)
     for unit, factor in ((1, 0.01), (4, 0.0), (5, 0.02)):
         state.online["hidden1.weight"][unit] *= factor
-    changed = remove_units(architecture, state, hidden_wires(architecture, 0), 3)
+    changed = remove_units(architecture, state, hidden_units(architecture, 0), 3)
     assert changed.architecture.hidden == (3, 4)
     kept = [0, 2, 3]
     for part in PARTS:
@@ -284,7 +283,7 @@ def test_donors_are_lively_and_chosen_evenly():
     dead = [2, 7]
     for name in ("hidden0.weight", "hidden0.bias"):
         state.v[name].fill_(1e-6)[..., dead] = 1e-9
-    wires = hidden_wires(architecture, 0)
+    wires = hidden_units(architecture, 0)
     for count in (3, 8, 21):
         found = surgery._donors(state, wires, count, 0.1, np.random.default_rng(1))
         donors = found.bincount(minlength=10)
@@ -298,7 +297,7 @@ def test_new_units_are_their_donors_with_noise_in_both_networks():
     random = np.random.default_rng(0)
     architecture = Architecture((40, 5))
     state = random_state(random, architecture)
-    changed = add_units(architecture, state, hidden_wires(architecture, 0), 40, random).state
+    changed = add_units(architecture, state, hidden_units(architecture, 0), 40, random).state
     for part in ("online", "target"):
         old, new = (getattr(s, part)["hidden0.weight"] for s in (state, changed))
         assert torch.equal(new[:, :40], old)
@@ -365,10 +364,10 @@ def grown_agents(what):
         if what == "layer":
             changed.append(add_layer(architecture, state, k, random))
         elif what == "channels":
-            wires = channel_wires(IMAGE, architecture, i % 2)
+            wires = channel_units(IMAGE, architecture, i % 2)
             changed.append(add_units(architecture, state, wires, 3, random))
         else:
-            wires = hidden_wires(architecture, k)
+            wires = hidden_units(architecture, k)
             changed.append(add_units(architecture, state, wires, 16, random))
     return changed
 
@@ -385,7 +384,7 @@ def rebuilt(changed, forget=False, problem=VECTOR, dtype=torch.float32, **option
         genome(i, architecture, batch_size=128 if problem is VECTOR else 32, lr=LR)
         for i, (architecture, _) in enumerate(changed)
     ]
-    population = Population(genomes, problem, DQN(), dtype=dtype, **options)
+    population = population_of(genomes, problem, DQN(), dtype=dtype, **options)
     population.rebuild(genomes, states)
     population.check(states)
     return population
@@ -467,7 +466,7 @@ def test_new_relu_units_are_active(what, layer_norm):
         if what == "layer":
             changed = add_layer(architecture, state, k, random)
         else:
-            changed = add_units(architecture, state, hidden_wires(architecture, k), 16, random)
+            changed = add_units(architecture, state, hidden_units(architecture, k), 16, random)
         heard = {
             name: torch.where(value == 0, 1e-2, value)
             for name, value in changed.state.online.items()
@@ -565,11 +564,11 @@ def test_grown_agents_equal_plain_pytorch():
     random = np.random.default_rng(10)
     states = [population.state(i) for i in range(5)]
     changed = [
-        add_units(architectures[0], states[0], hidden_wires(architectures[0], 1), 9, random),
+        add_units(architectures[0], states[0], hidden_units(architectures[0], 1), 9, random),
         add_layer(architectures[1], states[1], 0, random),
-        add_units(architectures[2], states[2], hidden_wires(architectures[2], 1), 3, random),
+        add_units(architectures[2], states[2], hidden_units(architectures[2], 1), 3, random),
         add_layer(architectures[3], states[3], 0, random),
-        add_units(architectures[4], states[4], hidden_wires(architectures[4], 0), 5, random),
+        add_units(architectures[4], states[4], hidden_units(architectures[4], 0), 5, random),
     ]
     population = rebuilt(changed, dtype=torch.float64)
     alone = [
@@ -604,7 +603,7 @@ def test_compiled_updates_of_new_weights_equal_eager_ones():
     random = np.random.default_rng(11)
     changed = [
         add_layer(architecture, state, 0, random),
-        add_units(architecture, state, hidden_wires(architecture, 0), 4, random),
+        add_units(architecture, state, hidden_units(architecture, 0), 4, random),
     ]
     eager, compiled = (rebuilt(changed, dtype=torch.float64, compiled=c) for c in (False, True))
     with warnings.catch_warnings():
@@ -643,7 +642,7 @@ def test_dormant_units_begin_again_and_the_function_stays(layer_norm, dueling):
     architecture = Architecture((12, 10), "relu", layer_norm, dueling)
     units = [1, 5, 6]
     state = with_dead(architecture, units)
-    wires = hidden_wires(architecture, 0)
+    wires = hidden_units(architecture, 0)
     assert dormant_units(state, wires).nonzero().view(-1).tolist() == units
     found = reset_dormant(VECTOR, architecture, state, np.random.default_rng(0))
     others = [i for i in range(12) if i not in units]
@@ -684,14 +683,14 @@ def test_dormant_channels_begin_again():
 def test_young_agents_have_no_dormant_units():
     architecture = Architecture((12, 10))
     state = with_dead(architecture, [1])._replace(steps=999)
-    assert not dormant_units(state, hidden_wires(architecture, 0)).any()
+    assert not dormant_units(state, hidden_units(architecture, 0)).any()
     assert reset_dormant(VECTOR, architecture, state, np.random.default_rng(0)) is state
 
 
 def test_units_shared_with_a_gated_layer_are_not_reset():
     architecture = Architecture((12, 12), gated=(False, True))
     state = with_dead(architecture, [1])
-    assert dormant_units(state, hidden_wires(architecture, 0)).any()
+    assert dormant_units(state, hidden_units(architecture, 0)).any()
     assert reset_dormant(VECTOR, architecture, state, np.random.default_rng(0)) is state
 
 
@@ -699,13 +698,13 @@ def test_units_shared_with_a_gated_layer_are_not_reset():
 def test_a_unit_that_dies_is_found_after_training(layer_norm):
     """Dead from birth; the others learn, and none of them is taken for dead."""
     architecture = Architecture((16, 16), layer_norm=layer_norm)
-    population = Population([genome(0, architecture)], VECTOR, DQN())
+    population = population_of([genome(0, architecture)], VECTOR, DQN())
     state = population.state(0)
     state.online["hidden0.shift" if layer_norm else "hidden0.bias"][4] = -100
     population.rebuild(population.genomes, [state])
     random = np.random.default_rng(0)
     for _ in range(10):
         learn(population, random, 100)
-    found = [dormant_units(population.state(0), hidden_wires(architecture, k)) for k in range(2)]
+    found = [dormant_units(population.state(0), hidden_units(architecture, k)) for k in range(2)]
     assert found[0].nonzero().view(-1).tolist() == [4]
     assert not found[1].any()

@@ -5,14 +5,20 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from evorl.experience import GroupPlan, PrioritisedSampler, ReplayBuffer, Samples, UniformSampler
+from evorl.experience import (
+    PrioritisedSampler,
+    ReplayBuffer,
+    SampleRequest,
+    Samples,
+    UniformSampler,
+)
 from evorl.experience.loader import ReplayLoader
 
 from .reference import transitions
 
 PLANS = [
-    GroupPlan(np.array([0, 1]), np.array([2, 1]), np.array([50, 30]), 50),
-    GroupPlan(np.array([2]), np.array([1]), np.array([40]), 40),
+    SampleRequest(np.array([0, 1]), np.array([2, 1]), np.array([50, 30]), 50),
+    SampleRequest(np.array([2]), np.array([1]), np.array([40]), 40),
 ]
 
 

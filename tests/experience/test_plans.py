@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import torch
 
-from evorl.experience import GroupPlan, ReplayBuffer, UniformSampler, split_groups
+from evorl.experience import ReplayBuffer, SampleRequest, UniformSampler, split_groups
 
 from .reference import transitions
 
 
 def plan(agents, updates, batch_sizes, width):
-    return GroupPlan(np.array(agents), np.array(updates), np.array(batch_sizes), width)
+    return SampleRequest(np.array(agents), np.array(updates), np.array(batch_sizes), width)
 
 
 def sampler(agents, replays=1):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorl.experience import GroupPlan, NStep, PrioritisedSampler, ReplayBuffer, split_groups
+from evorl.experience import NStep, PrioritisedSampler, ReplayBuffer, SampleRequest, split_groups
 from evorl.seeding import generator
 
 from .reference import Episodes, SlowNStep, SlowRing
@@ -86,7 +86,7 @@ def random_plans(rng, slow):
             due = np.array([len(slow.priority[agent]) > 0 for agent in agents])
             sizes = rng.integers(1, 7, len(agents))
             width = int(sizes.max() + rng.integers(0, 3))
-            plans.append(GroupPlan(agents, due * rng.integers(0, 4, len(agents)), sizes, width))
+            plans.append(SampleRequest(agents, due * rng.integers(0, 4, len(agents)), sizes, width))
     return plans
 
 

@@ -4,9 +4,9 @@ import torch
 from scipy import stats
 
 from evorl.experience import (
-    GroupPlan,
     PrioritisedSampler,
     ReplayBuffer,
+    SampleRequest,
     UniformSampler,
     linear_beta,
     split_groups,
@@ -22,7 +22,7 @@ def streams(count, seed=0):
 
 def plan(agents, updates, batch_sizes, width=None):
     sizes = np.array(batch_sizes)
-    return GroupPlan(np.array(agents), np.array(updates), sizes, width or int(sizes.max()))
+    return SampleRequest(np.array(agents), np.array(updates), sizes, width or int(sizes.max()))
 
 
 def filled(kind, agents, items=20, capacity=32, shared=True, **options):

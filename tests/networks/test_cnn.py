@@ -15,8 +15,8 @@ from evorl.algorithms.dqn import DQN
 from evorl.experience.transitions import Samples
 from evorl.genome import Architecture, Genome
 from evorl.networks import convolution
-from evorl.networks.layout import Problem
-from evorl.population.population import Population
+from evorl.networks.spec import NetworkSpec
+from tests.reference import population_of
 
 torch.set_num_threads(1)
 
@@ -143,7 +143,7 @@ class Case:
     """A problem, its agents, and how they learn."""
 
     def __init__(self, image, kernels, strides, double=True, loss_kind="huber", steps=1):
-        self.problem = Problem(0, 3, image=image, scale=1 / 255)
+        self.problem = NetworkSpec(0, 3, image=image, scale=1 / 255)
         self.genomes = image_agents(kernels, strides)
         self.algorithm = DQN(double, loss_kind)
         self.steps = steps
@@ -155,7 +155,7 @@ class Case:
     def population(self):
         """Gates are open, so that gated layers matter from the first update."""
         options = {"seed": 3, "dtype": torch.float64}
-        population = Population(self.genomes, self.problem, self.algorithm, **options)
+        population = population_of(self.genomes, self.problem, self.algorithm, **options)
         states = [population.state(i) for i in range(population.size)]
         for state in states:
             for name in state.online:
@@ -249,7 +249,7 @@ class LoneAgent:
 
     def __init__(self, case, genome, state):
         self.hp, self.algorithm = genome.hyperparameters, case.algorithm
-        self.online = LoneNetwork(case.problem, genome.architecture)
+        self.online = LoneNetwork(case.problem, genome.architectures["q"])
         self.online.load(state.online)
         self.target = copy.deepcopy(self.online)
         self.optimizer = torch.optim.Adam(self.online.parameters(), lr=self.hp["lr"])
@@ -322,7 +322,7 @@ def rounds(case, population):
     """(plans, samples) of every round: the same for every population of this case."""
     random = np.random.default_rng(11)
     for _ in range(ROUNDS):
-        plans = population.plans(case.updates)
+        plans = population.requests(case.updates)
         yield plans, random_samples(case, plans, random)
 
 
@@ -351,10 +351,10 @@ def trained_alone():
 
 def assert_padding_is_zero(population):
     for group in population.groups:
-        masks = torch.stack([group.layout.mask(g.architecture) for g in group.genomes])
+        masks = torch.stack([group.layout.mask(g.architectures) for g in group.genomes])
         assert not masks.all()
         for matrix in ("theta", "target", "m", "v"):
-            assert not getattr(group, matrix)[~masks].any(), (group.layout.signature, matrix)
+            assert not getattr(group, matrix)[~masks].any(), (group.layout.signatures["q"], matrix)
 
 
 @pytest.mark.parametrize("way", [*WAYS, "default"])
@@ -365,7 +365,7 @@ def test_mixed_images_equal_agents_trained_alone(name, way, trained_alone, monke
         monkeypatch.setattr(convolution, "choose", lambda *_: way)
     population = case.population()
     assert [group.size for group in population.groups] == [3, 2, 2, 1]
-    ways = {layer.way for group in population.groups for layer in group.network.cnn.layers}
+    ways = {layer.way for group in population.groups for layer in group.networks["q"].cnn.layers}
     assert ways == ({"unfold", "grouped"} if way == "default" else {way})
     born = [population.state(i).online for i in range(population.size)]
     for plans, samples in rounds(case, population):

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorl.genome import ACTIVATIONS, Architecture
-from evorl.networks.layout import Layout, Problem, freeze, shapes, signature
-from evorl.networks.masks import blended_layers, live_parts, needed_rows
+from evorl.networks.layout import Layout, freeze, shapes, signature
+from evorl.networks.masks import layers_with_skips, make_masks, needed_rows
+from evorl.networks.spec import NetworkSpec
 
 
 @st.composite
@@ -73,7 +74,7 @@ def test_mask_is_where_the_weights_are(problem, architecture, deeper):
 
 def test_unpack_copies():
     architecture = Architecture((3,))
-    layout = Layout(Problem(2, 2), signature(architecture))
+    layout = Layout(NetworkSpec(2, 2), signature(architecture))
     row = torch.zeros(layout.length)
     found = layout.unpack(row, architecture)
     found["head.bias"].fill_(1)
@@ -84,7 +85,7 @@ def test_unpack_copies():
 
 
 def test_views_write_through_and_cover_the_row_once():
-    layout = Layout(Problem(3, 2), signature(Architecture((4, 4), layer_norm=True)))
+    layout = Layout(NetworkSpec(3, 2), signature(Architecture((4, 4), layer_norm=True)))
     theta = torch.zeros(3, layout.length)
     views = layout.views(theta)
     assert {name: tuple(v.shape[1:]) for name, v in views.items()} == layout.shapes
@@ -98,7 +99,7 @@ def test_views_write_through_and_cover_the_row_once():
 
 
 def test_shapes_of_a_known_network():
-    problem = Problem(inputs=8, actions=4)
+    problem = NetworkSpec(inputs=8, outputs=4)
     architecture = Architecture((32, 16, 16), layer_norm=True, dueling=True, gated=(0, 0, 1))
     assert shapes(problem, architecture) == {
         "hidden0.weight": (8, 32),
@@ -120,13 +121,13 @@ def test_shapes_of_a_known_network():
 
 
 def test_shapes_of_convolutions():
-    problem = Problem(inputs=0, actions=6, image=(4, 84, 84))
+    problem = NetworkSpec(inputs=0, outputs=6, image=(4, 84, 84))
     nature = Architecture((512,), channels=(32, 64, 64), kernels=(8, 4, 3), strides=(4, 2, 1))
     found = shapes(problem, nature)
     assert found["conv1.weight"] == (64, 32, 4, 4)
     assert found["hidden0.weight"] == (64 * 7 * 7, 512)
     with pytest.raises(ValueError, match="leave nothing"):
-        shapes(Problem(0, 6, image=(4, 10, 10)), nature)
+        shapes(NetworkSpec(0, 6, image=(4, 10, 10)), nature)
 
 
 @pytest.mark.parametrize(
@@ -154,10 +155,10 @@ def test_what_makes_a_signature():
     assert len({signature(a) for a in different}) == len(different)
 
 
-def test_live_parts_of_two_agents():
+def test_make_masks_of_two_agents():
     plain = Architecture((3,))
     gated = Architecture((2, 2), gated=(False, True))
-    first, second = live_parts([gated, plain], widths=(4, 4), rows=(2, 2))
+    first, second = make_masks([gated, plain], widths=(4, 4), rows=(2, 2))
     assert first.units[:, 0].tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
     assert second.units[:, 0].tolist() == [[1, 1, 0, 0], [0] * 4]
     torch.testing.assert_close(first.inverse_count.flatten(), torch.tensor([1 / 2, 1 / 3]))
@@ -165,18 +166,18 @@ def test_live_parts_of_two_agents():
     assert [mask.keep.flatten().tolist() for mask in (first, second)] == [[0, 0], [1, 1]]
     assert [mask.replace.flatten().tolist() for mask in (first, second)] == [[1, 1], [0, 0]]
     assert [mask.gated.flatten().tolist() for mask in (first, second)] == [[0, 0], [1, 0]]
-    assert blended_layers([gated, plain], (2, 2)) == (False, True)
-    assert blended_layers([plain], (1,)) == (False,)
+    assert layers_with_skips([gated, plain], (2, 2)) == (False, True)
+    assert layers_with_skips([plain], (1,)) == (False,)
 
 
 def test_layers_have_masks_as_wide_as_they_are():
-    first, second = live_parts([Architecture((3, 1)), Architecture((2, 2))], (4, 2), (2, 2))
+    first, second = make_masks([Architecture((3, 1)), Architecture((2, 2))], (4, 2), (2, 2))
     assert first.units[:, 0].tolist() == [[1, 1, 1, 0], [1, 1, 0, 0]]
     assert second.units[:, 0].tolist() == [[1, 0], [1, 1]]
 
 
 def test_only_layers_as_wide_as_the_one_before_have_room_for_a_gate():
-    layout = Layout(Problem(3, 2), signature(Architecture((16, 16, 32, 8, 8))))
+    layout = Layout(NetworkSpec(3, 2), signature(Architecture((16, 16, 32, 8, 8))))
     gates = [name for name in layout.shapes if name.endswith("gate")]
     assert gates == ["hidden1.gate", "hidden4.gate"]
     assert layout.shapes["hidden3.weight"] == (32, 8)
@@ -187,4 +188,4 @@ def test_a_layer_is_computed_for_those_who_have_it_and_for_two_at_least():
     middle = Architecture((4, 4))
     assert needed_rows([deep, middle, middle, shallow], 4) == (4, 3, 2, 2)
     assert needed_rows([deep], 3) == (1, 1, 1)
-    assert blended_layers([deep, middle, middle, shallow], (4, 3, 2)) == (False, False, True)
+    assert layers_with_skips([deep, middle, middle, shallow], (4, 3, 2)) == (False, False, True)

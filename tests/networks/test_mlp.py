@@ -6,15 +6,16 @@ import pytest
 import torch
 
 from evorl.genome import ACTIVATIONS, Architecture
-from evorl.networks.layout import Layout, Problem, shapes, signature
-from evorl.networks.masks import LayerMask, blended_layers, live_parts, needed_rows
+from evorl.networks.layout import Layout, shapes, signature
+from evorl.networks.masks import LayerMask, layers_with_skips, make_masks, needed_rows
 from evorl.networks.mlp import StackedMLP, _normalise
+from evorl.networks.spec import NetworkSpec
 from evorl.networks.stacked import Network
-from evorl.networks.views import arrange
+from evorl.networks.views import layer_views
 
 torch.set_num_threads(1)
 
-PROBLEM = Problem(inputs=5, actions=3)
+PROBLEM = NetworkSpec(inputs=5, outputs=3)
 
 # who lives in a group: (hidden, gated) of each
 UNEVEN = [((12, 30, 7), (False,) * 3), ((16, 20, 8), (False,) * 3)]  # in layers 16, 32 and 8 wide
@@ -46,12 +47,12 @@ def stack(architectures, always_blend=False, depth=0):
         widths = (max(widths),) * depth
     layout = Layout(PROBLEM, signature(architectures[0])._replace(widths=widths))
     rows = needed_rows(architectures, depth)
-    blended = blended_layers(architectures, rows)
+    blended = layers_with_skips(architectures, rows)
     if always_blend:
         rows = (len(architectures),) * depth
         blended = tuple(k > 0 for k in range(depth))
     theta = [layout.pack(random_weights(layout, a, i)) for i, a in enumerate(architectures)]
-    live = live_parts(architectures, widths, rows, torch.float64)
+    live = make_masks(architectures, widths, rows, torch.float64)
     return Network(layout, blended), live, torch.stack(theta)
 
 
@@ -76,7 +77,7 @@ def test_backward_is_autograd(activation, who):
         network, live, theta = stack(architectures, always_blend)
         theta.requires_grad_()
         x = randn(len(who), 7, PROBLEM.inputs).requires_grad_()
-        weights = arrange(network.layout.views(theta), live)
+        weights = layer_views(network.layout.views(theta), live)
         values, saved = network.forward(weights, x)
         assert values.shape == (len(who), PROBLEM.actions, 7)
         upstream = randn(*values.shape, seed=1)
@@ -97,7 +98,7 @@ def test_backward_is_autograd(activation, who):
 def test_two_observations_in_one_pass_are_two_passes(activation):
     architectures = [Architecture(h, activation, True, True, gated) for h, gated in EVERYTHING]
     network, live, theta = stack(architectures)
-    weights = arrange(network.layout.views(theta), live)
+    weights = layer_views(network.layout.views(theta), live)
     first, second = randn(2, len(architectures), 6, PROBLEM.inputs)
     second = second[:, :4]
     upstream = randn(len(architectures), PROBLEM.actions, 6, seed=2)
@@ -114,12 +115,12 @@ def test_two_observations_in_one_pass_are_two_passes(activation):
 
 
 def test_one_hot_observations():
-    problem = Problem(inputs=4, actions=2, one_hot=True)
+    problem = NetworkSpec(inputs=4, outputs=2, one_hot=True)
     layout = Layout(problem, signature(Architecture((8,))))
     network = Network(layout, (False,))
     theta = layout.pack(random_weights(layout, Architecture((8,)), 0)).unsqueeze(0)
-    live = live_parts([Architecture((8,))], (8,), (1,), torch.float64)
-    weights = arrange(layout.views(theta), live)
+    live = make_masks([Architecture((8,))], (8,), (1,), torch.float64)
+    weights = layer_views(layout.views(theta), live)
     values, _ = network.forward(weights, torch.tensor([[2, 0, 3]]))
     own = layout.views(theta)
     rows = own["hidden0.weight"][0][[2, 0, 3]] + own["hidden0.bias"][0]
@@ -132,7 +133,7 @@ def test_one_hot_observations():
 def test_layer_norm_stays_accurate_at_an_offset(units, offset):
     """Against nn.LayerNorm on the same float32 numbers, and its exact value in float64."""
     (width,) = signature(Architecture((units,))).widths
-    live = live_parts([Architecture((units,))], (width,), (1,))
+    live = make_masks([Architecture((units,))], (width,), (1,))
     x = torch.zeros(1, 50, width)
     x[:, :, :units] = randn(1, 50, units).float() + offset
     found = _normalise(x, live[0]).normal
@@ -149,7 +150,7 @@ def test_layer_norm_network_with_shifted_inputs():
     architecture = Architecture((24,), "tanh", layer_norm=True)
     network, live, theta = stack([architecture])
     live = cast(live, torch.float32)
-    weights = arrange(network.layout.views(theta.float()), live)
+    weights = layer_views(network.layout.views(theta.float()), live)
     x = randn(1, 40, PROBLEM.inputs).float() + 1000
     values, _ = network.forward(weights, x)
     own = {k: v.double() for k, v in network.layout.unpack(theta[0].float(), architecture).items()}
@@ -177,7 +178,7 @@ def closed_gate(activation, layer_norm, dtype, depths):
             own["hidden1.gate"].zero_()
         live = cast(live, dtype)
         theta = network.layout.pack(own).repeat(2, 1).to(dtype)
-        weights = arrange(network.layout.views(theta), live)
+        weights = layer_views(network.layout.views(theta), live)
         x = randn(2, 9, PROBLEM.inputs).to(dtype)
         values, saved = network.forward(weights, x)
         yield weights, live, values, network, saved
@@ -212,8 +213,8 @@ def test_values_do_not_depend_on_deeper_neighbours():
     assert isinstance(deep.mlp, StackedMLP)
     assert deep.mlp.blended == (False, True, True)
     torch.testing.assert_close(
-        alone.forward(arrange(alone.layout.views(theta), live), x)[0],
-        deep.forward(arrange(deep.layout.views(deep_theta), deep_live), x)[0],
+        alone.forward(layer_views(alone.layout.views(theta), live), x)[0],
+        deep.forward(layer_views(deep.layout.views(deep_theta), deep_live), x)[0],
         rtol=0,
         atol=1e-13,
     )

@@ -5,18 +5,18 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import Hyperparameters, parse_config
+from evorl.config import parse_config
 from evorl.envs import EnvSpec, make_episodes
 from evorl.genome import Architecture, Genome
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.pipeline import champion
 from evorl.pipeline.champion import Confirm
 from evorl.pipeline.evaluate import Played, play
-from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
 from evorl.runs.saved_agent import load_agent
 from evorl.seeding import held_out, integers
 from tests.pipeline.snapshots import context_of
+from tests.reference import population_of
 
 torch.set_num_threads(1)
 
@@ -30,8 +30,8 @@ def episodes():
 
 def make_confirm(folder, episodes, confirm_episodes=4, stop_at=None):
     """The stage, the main rank's context, and the population that is alive."""
-    genomes = [Genome(10 + i, Architecture((8,)), Hyperparameters().model_dump()) for i in range(3)]
-    live = Population(genomes, Problem(4, 2), DQN(), seed=1)
+    genomes = [Genome(10 + i, {"q": Architecture((8,))}, DQN().hyperparameters) for i in range(3)]
+    live = population_of(genomes, NetworkSpec(4, 2), seed=1)
     evaluation = {"confirm_episodes": confirm_episodes, "max_steps": 50}
     budget = {"env_steps": 1} | ({} if stop_at is None else {"stop_at": stop_at})
     given = {"env": {"id": "CartPole-v1"}, "evaluation": evaluation, "budget": budget, "seed": 5}

@@ -15,9 +15,9 @@ from evorl.genome import Architecture, Genome
 from evorl.networks.module import to_module
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context
-from evorl.population.population import Population
 from evorl.seeding import generator, integers
 from evorl.training.build import make_problem
+from tests.reference import population_of
 
 torch.set_num_threads(1)
 
@@ -62,7 +62,7 @@ def make_parts(agents, n_step=1, shared=False, **changed):
         for i in range(agents)
     ]
     problem = make_problem(env.observation, env.num_actions)
-    population = Population(genomes, problem, DQN(), seed=SEED)
+    population = population_of(genomes, problem, DQN(), seed=SEED)
     observation = env.observation
     buffer = ReplayBuffer(
         CAPACITY, observation.shape, observation.dtype, n_step, 1 if shared else agents
@@ -189,7 +189,7 @@ def test_native_rows_that_are_no_steps_are_neither_stored_nor_counted():
     problem = make_problem(env.observation, env.num_actions)
     hyperparameters = Hyperparameters().model_dump()
     genomes = [Genome(i, Architecture((8,)), hyperparameters) for i in range(2)]
-    population = Population(genomes, problem, DQN())
+    population = population_of(genomes, problem, DQN())
     buffer = ReplayBuffer(1000, (4,), torch.float32, 1, num_replays=2)
     sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(2)])
     collect, context = Collect(population, env, buffer, sampler, n_step=1, seed=1), Context(2)

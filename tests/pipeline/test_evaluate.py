@@ -15,9 +15,9 @@ from evorl.genome import Architecture, Genome
 from evorl.networks.module import to_module
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Evaluate, play
-from evorl.population.population import Population
 from evorl.seeding import integers
 from evorl.training.build import make_problem
+from tests.reference import population_of
 
 torch.set_num_threads(1)
 
@@ -55,7 +55,7 @@ def make_population(episodes, shapes=SHAPES):
     hyperparameters = Hyperparameters().model_dump()
     genomes = [Genome(i, shape, hyperparameters) for i, shape in enumerate(shapes)]
     problem = make_problem(episodes.observation, episodes.num_actions)
-    return Population(genomes, problem, DQN(), seed=4)
+    return population_of(genomes, problem, DQN(), seed=4)
 
 
 def by_hand(population, agent, env_id, seed, max_steps):

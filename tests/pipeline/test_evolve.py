@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import ExploreConfig, Hyperparameters, MutationConfig, SelectionConfig
+from evorl.config import ExploreConfig, MutationConfig, SelectionConfig
 from evorl.evolution.explore import make_explore
 from evorl.evolution.mutation import Mutation
 from evorl.evolution.selection import Selection
 from evorl.evolution.spaces import Space
 from evorl.genome import Architecture, Genome
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.champion import Champion
 from evorl.pipeline.evolve import Evolve
-from evorl.population.population import Population
 from tests.pipeline.snapshots import context_of
+from tests.reference import population_of
 
 torch.set_num_threads(1)
 
@@ -31,14 +31,14 @@ def make_evolve(mutation=None, **selection):
     """The stage, and the main rank's context."""
     shapes = [Architecture((8 + 8 * i,)) for i in range(AGENTS)]
     genomes = [
-        Genome(i, shape, Hyperparameters(lr=1e-3 * (i + 1), batch_size=16).model_dump())
+        Genome(i, {"q": shape}, DQN(lr=1e-3 * (i + 1), batch_size=16).hyperparameters)
         for i, shape in enumerate(shapes)
     ]
-    population = Population(genomes, Problem(4, 2), DQN(), seed=3)
+    population = population_of(genomes, NetworkSpec(4, 2), seed=3)
     explore = make_explore(ExploreConfig(), SPACES)
     evolve = Evolve(
         Selection(SelectionConfig(**selection)),
-        Mutation(mutation or MutationConfig(), population.problem, explore),
+        Mutation(mutation or MutationConfig(), population.specs, explore),
         SimpleNamespace(champion=None, score=-np.inf),  # nobody was ever seen
         genomes,
         seed=9,
@@ -187,7 +187,7 @@ def test_what_a_generation_did_is_observed():
 
 
 def test_a_genome_survives_json():
-    genome = Genome(3, Architecture((8, 8), gated=(False, True)), Hyperparameters().model_dump())
+    genome = Genome(3, {"q": Architecture((8, 8), gated=(False, True))}, DQN().hyperparameters)
     child = dataclasses.replace(genome, id=9, parent=3, born=4, mutation="add layer")
     for one in (genome, child):
         assert Genome.from_json(json.loads(json.dumps(one.to_json()))) == one

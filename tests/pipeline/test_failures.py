@@ -9,8 +9,9 @@ import torch
 from gymnasium import spaces
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import EvaluationConfig, Hyperparameters, parse_config
+from evorl.config import EvaluationConfig, parse_config
 from evorl.envs import EnvSpec, make_episodes, make_vector_env
+from evorl.envs.spaces import ActionSpec
 from evorl.errors import EnvError
 from evorl.experience import ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
@@ -23,7 +24,7 @@ from evorl.pipeline.snapshot import COUNTS
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
 from evorl.seeding import integers
-from evorl.training.build import make_problem
+from evorl.training.build import observation_spec
 from tests.pipeline.snapshots import context_of
 
 torch.set_num_threads(1)
@@ -83,8 +84,10 @@ def spec_of(backend="sync", limit=MANY, **kwargs):
 
 
 def population_of(env):
-    genomes = [Genome(i, Architecture((8,)), Hyperparameters().model_dump()) for i in range(AGENTS)]
-    return Population(genomes, make_problem(env.observation, env.num_actions), DQN(), seed=3)
+    genomes = [Genome(i, {"q": Architecture((8,))}, DQN().hyperparameters) for i in range(AGENTS)]
+    action = ActionSpec("discrete", env.num_actions)
+    networks = DQN().networks(observation_spec(env.observation), action)
+    return Population(genomes, networks, DQN(), seed=3)
 
 
 def make_collect(spec, n_step=1):

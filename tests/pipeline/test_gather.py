@@ -11,18 +11,19 @@ import torch
 from safetensors.torch import load
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import EvaluationConfig, Hyperparameters
+from evorl.config import EvaluationConfig
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec, make_episodes
 from evorl.errors import RunError
 from evorl.genome import Architecture, Genome
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Evaluate
 from evorl.pipeline.gather import Broadcast, Gather, refuse_other
 from evorl.pipeline.snapshot import Snapshot, digests
 from evorl.population.population import Population
 from tests.pipeline.snapshots import context_of, snapshot_of
+from tests.reference import population_of
 
 torch.set_num_threads(1)
 
@@ -30,10 +31,10 @@ torch.set_num_threads(1)
 @pytest.fixture
 def parts():
     genomes = [
-        Genome(i, Architecture(hidden), Hyperparameters(lr=1e-3 * (i + 1)).model_dump())
+        Genome(i, {"q": Architecture(hidden)}, DQN(lr=1e-3 * (i + 1)).hyperparameters)
         for i, hidden in enumerate([(8,), (8, 8), (40,)])
     ]
-    population = Population(genomes, Problem(4, 2), DQN(), seed=1)
+    population = population_of(genomes, NetworkSpec(4, 2), seed=1)
     world = World.start(3)
     yield population, world
     world.close()
@@ -100,7 +101,7 @@ def test_episodes_that_ranks_share_come_together(parts, episodes):
     Evaluate(whole, slots, config, 7)(expected)
     messages = []
     for row, copy in itertools.product((slice(0, 2), slice(2, 3)), (0, 1)):
-        population = Population(whole.genomes[row], whole.problem, DQN(), seed=1)
+        population = Population(whole.genomes[row], whole.networks, DQN(), seed=1)
         context = Context(population.size)
         Evaluate(population, slots, config, 7, slice(copy, None, 2))(context)
         gather = Gather(SimpleNamespace(data=2, data_rank=copy), population)
@@ -125,7 +126,7 @@ def spoil_weight(population):
 
 
 def spoil_target(population):
-    population.groups[0].target[0, 0] += 1
+    population.groups[0].matrices.target[0, 0] += 1
 
 
 def spoil_hyperparameter(population):
@@ -139,8 +140,8 @@ def spoil_genome(population):
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (spoil_weight, "online differs in hidden0.weight"),
-        (spoil_target, "target differs in hidden0.weight"),
+        (spoil_weight, "online differs in q.hidden0.weight"),
+        (spoil_target, "target differs in q.hidden0.weight"),
         (spoil_hyperparameter, "lr is"),
         (spoil_genome, "group is another genome's"),
     ],
@@ -159,9 +160,9 @@ def test_a_rank_that_has_something_else_is_named(parts, monkeypatch, spoil, told
 
 
 def test_ranks_with_the_same_agents_must_have_the_same_weights():
-    refuse_other(1, {"0.online.head.bias": "a"}, {"0.online.head.bias": "a"})
-    with pytest.raises(RunError, match=r"rank 1 has other weights .*: 0\.online\.head\.bias"):
-        refuse_other(1, {"0.online.head.bias": "a"}, {"0.online.head.bias": "b"})
+    refuse_other(1, {"0.online.q.head.bias": "a"}, {"0.online.q.head.bias": "a"})
+    with pytest.raises(RunError, match=r"rank 1 has other weights .*: 0\.online\.q\.head\.bias"):
+        refuse_other(1, {"0.online.q.head.bias": "a"}, {"0.online.q.head.bias": "b"})
 
 
 def test_bytes_that_changed_on_their_way_are_named(parts):
@@ -170,8 +171,8 @@ def test_bytes_that_changed_on_their_way_are_named(parts):
     broadcast(context)
     proof = digests(context.snapshot.states)
     broadcast._prove(context.snapshot, range(3), proof)
-    other = proof | {"1.target.head.bias": "0" * 64}
+    other = proof | {"1.target.q.head.bias": "0" * 64}
     with pytest.raises(
-        RunError, match=r"rank 0: target\.head\.bias of agent 1 is not what the main"
+        RunError, match=r"rank 0: target\.q\.head\.bias of agent 1 is not what the main"
     ):
         broadcast._prove(context.snapshot, range(3), other)

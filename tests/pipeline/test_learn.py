@@ -8,15 +8,15 @@ from evorl.algorithms.dqn import DQN
 from evorl.config import BudgetConfig, Hyperparameters, ReplayConfig
 from evorl.experience import PrioritisedSampler, ReplayBuffer, Transitions, UniformSampler
 from evorl.genome import Architecture, Genome
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.pipeline import learn as learn_module
 from evorl.pipeline.context import Context
 from evorl.pipeline.learn import AnnealBeta, Learn
-from evorl.population.population import Population
+from tests.reference import population_of
 
 torch.set_num_threads(1)
 
-PROBLEM = Problem(4, 3)
+PROBLEM = NetworkSpec(4, 3)
 AGENTS = [
     {"hidden": (16, 16), "lr": 1e-2, "learn_step": 1, "batch_size": 8},
     {"hidden": (16,), "lr": 1e-3, "learn_step": 3, "batch_size": 5},
@@ -31,7 +31,7 @@ def make_population(agents=AGENTS):
         own = {name: value for name, value in values.items() if name != "hidden"}
         numbers = Hyperparameters(**own).model_dump()
         genomes.append(Genome(i, Architecture(values["hidden"]), numbers))
-    return Population(genomes, PROBLEM, DQN(), seed=2)
+    return population_of(genomes, PROBLEM, DQN(), seed=2)
 
 
 def make_learn(population, prioritised=False, shared=True, items=60, **options):

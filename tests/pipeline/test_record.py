@@ -8,15 +8,14 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import Hyperparameters
 from evorl.evolution.lineage import birth
 from evorl.genome import Architecture, Genome
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.evaluate import standard_errors
 from evorl.pipeline.report import Record
-from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
 from tests.pipeline.snapshots import context_of
+from tests.reference import population_of
 
 torch.set_num_threads(1)
 
@@ -43,10 +42,10 @@ LINE = {
 
 def make_record(tmp_path):
     genomes = [
-        Genome(20 + i, Architecture(hidden), Hyperparameters(lr=lr).model_dump())
+        Genome(20 + i, {"q": Architecture(hidden)}, DQN(lr=lr).hyperparameters)
         for i, (hidden, lr) in enumerate([((8,), 1e-3), ((8, 8), 1e-2), ((40,), 0.5)])
     ]
-    population = Population(genomes, Problem(4, 2), DQN(), seed=1)
+    population = population_of(genomes, NetworkSpec(4, 2), seed=1)
     return Record(RunDirectory.create(tmp_path, "run")), context_of(population)
 
 
@@ -72,7 +71,7 @@ def test_lines_of_metrics(tmp_path):
     record, context = make_record(tmp_path)
     snapshot = context.snapshot
     snapshot.loss = np.array([0.5, np.nan, np.inf])
-    snapshot.epsilon = np.array([1.0, 0.5, 0.05])
+    snapshot.exploration = np.array([1.0, 0.5, 0.05])
     snapshot.updates = 6
     snapshot.episodes, snapshot.evaluation_steps, snapshot.failures = 4, 77, 2
     snapshot.alive[0] = False
@@ -93,8 +92,8 @@ def test_lines_of_metrics(tmp_path):
     assert first["loss"] == [0.5, None, None]
     assert first["exploration"] == [1.0, 0.5, 0.05]
     assert first["hyperparameters"]["lr"] == [1e-3, 1e-2, 0.5]
-    assert set(first["hyperparameters"]) == set(Hyperparameters.model_fields)
-    assert first["hidden"] == [[8], [8, 8], [40]]
+    assert set(first["hyperparameters"]) == set(DQN.hyperparameter_fields())
+    assert first["hidden"] == {"q": [[8], [8, 8], [40]]}
     assert first["shares"] == {"act": 1.0}
     assert 0 <= first["seconds"] <= second["seconds"]
     assert first["steps_per_second"] > 0

@@ -5,22 +5,21 @@ import dataclasses
 import numpy as np
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import Hyperparameters
 from evorl.evolution.lineage import birth
 from evorl.genome import Architecture, Genome
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.report import Show
-from evorl.population.population import Population
 from evorl.reporting.console import Console
 from tests.pipeline.snapshots import context_of
+from tests.reference import population_of
 
-VALUES = Hyperparameters().model_dump()
+VALUES = DQN().hyperparameters
 
 
 def show_all(quiet=False, verbose=False):
     """Two generations of three agents, between which one is replaced."""
-    genomes = [Genome(20 + i, Architecture((8,)), VALUES) for i in range(3)]
-    context = context_of(Population(genomes, Problem(4, 2), DQN(), seed=1))
+    genomes = [Genome(20 + i, {"q": Architecture((8,))}, VALUES) for i in range(3)]
+    context = context_of(population_of(genomes, NetworkSpec(4, 2), seed=1))
     show, snapshot = Show(Console(quiet, verbose)), context.snapshot
     snapshot.best, snapshot.env_steps = 5.5, 1000
     context.timer.seconds["step"] = 100.0

@@ -13,10 +13,9 @@ import torch
 from evorl.algorithms.dqn import DQN
 from evorl.experience.transitions import Samples
 from evorl.genome import Architecture
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.population.compiled import WORTH_UPDATES, CompiledRounds, has_compiler, wants_compiling
 from evorl.population.grouping import kinds_of
-from evorl.population.population import Population
 from tests.population.test_population import (
     MIXED,
     NINE,
@@ -25,12 +24,12 @@ from tests.population.test_population import (
     assert_padding_zero,
     trained,
 )
-from tests.reference import genome, random_samples
+from tests.reference import genome, population_of, random_samples
 
 torch.set_num_threads(1)
 
 # wide agents are grouped by depth when compiled, and their samples lie elsewhere
-NARROW = [g for g in MIXED if max(g.architecture.hidden) <= 64]
+NARROW = [g for g in MIXED if max(g.architectures["q"].hidden) <= 64]
 
 
 def test_auto_compiles_long_runs_where_there_is_a_compiler(monkeypatch):
@@ -80,8 +79,8 @@ def test_a_program_on_disk_is_not_taken_for_another():
 def assert_equal_to_eager(compiled, algorithm, updates, dtype, tolerance):
     """After one round of the data that `trained` gives."""
     genomes = compiled.genomes
-    eager = Population(genomes, PROBLEM, algorithm, dtype=dtype)
-    plans = compiled.plans(updates)  # its batches are wider: the data lie elsewhere
+    eager = population_of(genomes, PROBLEM, algorithm, dtype=dtype)
+    plans = compiled.requests(updates)  # its batches are wider: the data lie elsewhere
     eager.learn(random_samples(plans, PROBLEM, np.random.default_rng(0), dtype=dtype), plans)
     for i in range(len(genomes)):
         a, b = compiled.state(i), eager.state(i)
@@ -99,8 +98,8 @@ def test_single_updates_equal_a_round_of_them():
     """A round of one update is a program of its own; rewards of three steps are folded in both."""
 
     def learned(rounds):
-        population = Population(NINE[:2], PROBLEM, DQN(), compiled=True)
-        plans = population.plans(np.full(2, 4))
+        population = population_of(NINE[:2], PROBLEM, DQN(), compiled=True)
+        plans = population.requests(np.full(2, 4))
         random = np.random.default_rng(0)
         samples = random_samples(plans, PROBLEM, random, dtype=torch.float32, steps=3)
         (shape,) = (plan.shape for plan in plans)
@@ -108,7 +107,7 @@ def test_single_updates_equal_a_round_of_them():
         losses = []
         for part in np.split(np.arange(4), rounds):
             batch = Samples(*(field[part].flatten(0, 2) for field in apart))
-            losses.append(population.learn(batch, population.plans(np.full(2, len(part)))).loss)
+            losses.append(population.learn(batch, population.requests(np.full(2, len(part)))).loss)
         assert not population.compiled.failed
         return population, np.mean(losses, 0)
 
@@ -125,12 +124,14 @@ def test_single_updates_equal_a_round_of_them():
 @pytest.mark.slow
 @needs_compiler
 def test_agents_that_see_images_are_compiled_too():
-    problem = Problem(0, 3, image=(1, 6, 5), scale=1 / 255)
+    problem = NetworkSpec(0, 3, image=(1, 6, 5), scale=1 / 255)
     architecture = Architecture((8,), channels=(2,), kernels=(3,), strides=(1,))
     genomes = [genome(i, architecture, batch_size=4) for i in range(2)]
-    compiled, eager = (Population(genomes, problem, DQN(), compiled=c) for c in (True, False))
-    plans = compiled.plans(np.full(2, 3))
-    samples = random_samples(plans, Problem(30, 3), np.random.default_rng(0), dtype=torch.float32)
+    compiled, eager = (population_of(genomes, problem, DQN(), compiled=c) for c in (True, False))
+    plans = compiled.requests(np.full(2, 3))
+    samples = random_samples(
+        plans, NetworkSpec(30, 3), np.random.default_rng(0), dtype=torch.float32
+    )
     obs, later = (
         (40 * field.abs()).clamp(max=255).to(torch.uint8).view(-1, 1, 6, 5)
         for field in (samples.obs, samples.next_obs)
@@ -146,7 +147,7 @@ def test_agents_that_see_images_are_compiled_too():
 
 def resized(own, by):
     """Wider, with larger batches."""
-    hidden = tuple(units + 20 * by for units in own.architecture.hidden)
+    hidden = tuple(units + 20 * by for units in own.architectures["q"].hidden)
     batch = own.hyperparameters["batch_size"] + by
     return genome(own.id, Architecture(hidden), batch_size=batch)
 
@@ -156,15 +157,15 @@ def resized(own, by):
 @pytest.mark.parametrize("first", [(3, 3), (1, 2)])  # what they have in common is no rule
 def test_groups_and_rounds_of_any_size_share_a_program(first):
     """Of one, too; other genomes each time, of other widths and with other batches."""
-    population = Population(NINE[:2], PROBLEM, DQN(), compiled=True)
+    population = population_of(NINE[:2], PROBLEM, DQN(), compiled=True)
     torch._dynamo.utils.counters.clear()
     random = np.random.default_rng(0)
     sizes = (first, (2, 3), (1, 4), (5, 1))
     for size, updates in sizes:
         genomes = [resized(g, size) for g in NINE[:size]]
-        fresh, eager = (Population(genomes, PROBLEM, DQN()) for _ in range(2))
+        fresh, eager = (population_of(genomes, PROBLEM, DQN()) for _ in range(2))
         population.rebuild(genomes, [fresh.state(i) for i in range(size)])
-        plans = population.plans(np.full(size, updates))
+        plans = population.requests(np.full(size, updates))
         samples = random_samples(plans, PROBLEM, random, dtype=torch.float32)
         samples = Samples(*map(as_rows_of_a_buffer, samples))
         population.learn(samples, plans)
@@ -194,17 +195,17 @@ def traced_only(monkeypatch):
 @pytest.mark.parametrize("options", [{}, {"n_step": 3}, {"one_hot": True}])
 def test_whatever_the_network_sizes_share_a_program(traced_only, algorithm, architecture, options):
     n_step, one_hot = options.get("n_step", 1), "one_hot" in options
-    problem = Problem(6, 3, one_hot=one_hot)
-    population = Population([genome(0, architecture)], problem, algorithm, compiled=True)
+    problem = NetworkSpec(6, 3, one_hot=one_hot)
+    population = population_of([genome(0, architecture)], problem, algorithm, compiled=True)
     torch._dynamo.utils.counters.clear()
     random = np.random.default_rng(0)
     for size, updates, batch, wider in ((1, 3, 4, 1), (3, 3, 7, 5), (2, 1, 4, 1), (4, 2, 16, 9)):
         hidden = tuple(wider * units for units in architecture.hidden)
         grown = dataclasses.replace(architecture, hidden=hidden)
         genomes = [genome(i, grown, batch_size=batch) for i in range(size)]
-        fresh = Population(genomes, problem, algorithm)
+        fresh = population_of(genomes, problem, algorithm)
         population.rebuild(genomes, [fresh.state(i) for i in range(size)])
-        plans = population.plans(np.full(size, updates))
+        plans = population.requests(np.full(size, updates))
         samples = random_samples(plans, problem, random, steps=n_step, dtype=torch.float32)
         if one_hot:
             indices = torch.zeros_like(samples.action)
@@ -216,17 +217,17 @@ def test_whatever_the_network_sizes_share_a_program(traced_only, algorithm, arch
 
 def test_a_loop_over_agents_has_a_program_for_each_number_of_them(traced_only):
     """But not for each number of updates."""
-    problem = Problem(0, 3, image=(1, 16, 16))
+    problem = NetworkSpec(0, 3, image=(1, 16, 16))
     convolved = Architecture((8,), channels=(4,), kernels=(3,), strides=(1,))
-    population = Population([genome(0, convolved)], problem, DQN(), compiled=True)
+    population = population_of([genome(0, convolved)], problem, DQN(), compiled=True)
     torch._dynamo.utils.counters.clear()
     random = np.random.default_rng(0)
     for size, updates in ((2, 3), (3, 3), (3, 2), (3, 4), (2, 2)):
         genomes = [genome(i, convolved, batch_size=2) for i in range(size)]
-        fresh = Population(genomes, problem, DQN())
+        fresh = population_of(genomes, problem, DQN())
         population.rebuild(genomes, [fresh.state(i) for i in range(size)])
-        plans = population.plans(np.full(size, updates))
-        samples = random_samples(plans, Problem(256, 3), random, dtype=torch.float32)
+        plans = population.requests(np.full(size, updates))
+        samples = random_samples(plans, NetworkSpec(256, 3), random, dtype=torch.float32)
         obs, later = (field.view(-1, 1, 16, 16) for field in (samples.obs, samples.next_obs))
         population.learn(samples._replace(obs=obs, next_obs=later), plans)
     assert not population.compiled.failed
@@ -238,11 +239,11 @@ def test_a_loop_over_agents_has_a_program_for_each_number_of_them(traced_only):
 def test_in_half_precision_too():
     """Products are in bfloat16; so much of both that they are near, though never alike."""
     pair = [
-        Population(NINE[:2], PROBLEM, DQN(), compiled=compiled, half=torch.bfloat16)
+        population_of(NINE[:2], PROBLEM, DQN(), compiled=compiled, half=torch.bfloat16)
         for compiled in (True, False)
     ]
     random = np.random.default_rng(0)
-    plans = pair[0].plans(np.full(2, 3))
+    plans = pair[0].requests(np.full(2, 3))
     samples = random_samples(plans, PROBLEM, random, dtype=torch.float32)
     losses = [population.learn(samples, plans).loss for population in pair]
     assert not pair[0].compiled.failed
@@ -256,10 +257,10 @@ def test_a_program_called_directly_gives_the_same_bits(monkeypatch):
     genomes = NARROW[-3:]  # a group of two, and one of one
 
     def states():
-        population = Population(genomes, PROBLEM, DQN(), compiled=True)
+        population = population_of(genomes, PROBLEM, DQN(), compiled=True)
         random = np.random.default_rng(0)
         for most in (3, 2, 3):
-            plans = population.plans(most - np.arange(len(genomes)) % 2)
+            plans = population.requests(most - np.arange(len(genomes)) % 2)
             population.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
         assert not population.compiled.failed
         return population, [population.state(i) for i in range(len(genomes))]
@@ -290,10 +291,10 @@ def test_when_compiling_fails_the_update_goes_on_eagerly(monkeypatch):
     with pytest.warns(UserWarning, match=r"going on without it: no compiler$") as caught:
         compiled = trained(NARROW, 2, sizes, compiled=True)
     assert len(caught) == len(calls) == 1
-    eager = Population(NARROW, PROBLEM, DQN(), kinds=kinds_of(PROBLEM, NARROW, compiled=True))
+    eager = population_of(NARROW, PROBLEM, DQN(), kinds=kinds_of(PROBLEM, NARROW, compiled=True))
     random = np.random.default_rng(0)
     for _ in range(2):
-        plans = compiled.plans(sizes)
+        plans = compiled.requests(sizes)
         eager.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
     for i in range(len(NARROW)):
         for name, value in compiled.state(i).online.items():
@@ -332,10 +333,10 @@ def test_without_a_compiler_there_is_one_warning(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     found = torch.load(tmp_path / "online.pt")
     kinds = kinds_of(PROBLEM, MIXED[:3], compiled=True)
-    eager = Population(MIXED[:3], PROBLEM, DQN(), kinds=kinds)
+    eager = population_of(MIXED[:3], PROBLEM, DQN(), kinds=kinds)
     random = np.random.default_rng(0)
     for _ in range(2):
-        plans = eager.plans(np.full(3, 4))
+        plans = eager.requests(np.full(3, 4))
         eager.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
     for i in range(3):
         for name, value in found[i].items():

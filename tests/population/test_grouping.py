@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorl.genome import Architecture
-from evorl.networks.layout import Problem, signature
+from evorl.networks.layout import signature
+from evorl.networks.spec import NetworkSpec
 from evorl.population import grouping
 from evorl.population.grouping import CALL, Kind, kinds_of, multiply_adds
 from tests.reference import genome
 
-PROBLEM = Problem(8, 4)
+PROBLEM = NetworkSpec(8, 4)
 
 
 def agent(i, hidden=(64, 64), batch=64):
@@ -93,7 +94,7 @@ def cost(genomes, kinds, compiled):
     """As grouping counts it: one call a matrix, and what every agent is computed as."""
     total = len(set(kinds)) * CALL[compiled]
     for own, kind in zip(genomes, kinds, strict=True):
-        depth = len(kind.signature.widths) if compiled else own.architecture.depth
+        depth = len(kind.signature.widths) if compiled else own.architectures["q"].depth
         total += kind.batch * multiply_adds(PROBLEM, first_layers(kind.signature, depth))
     return total
 
@@ -120,14 +121,14 @@ def test_the_answer_fits_is_no_dearer_than_the_extremes_and_knows_no_order(found
     genomes = [agent(i, tuple(hidden), batch) for i, (hidden, batch) in enumerate(found)]
     kinds = kinds_of(PROBLEM, genomes, compiled)
     for own, kind in zip(genomes, kinds, strict=True):
-        hidden, widths = own.architecture.hidden, kind.signature.widths
+        hidden, widths = own.architectures["q"].hidden, kind.signature.widths
         room = {"widths": widths, "gates": kind.skips or not compiled}
-        assert kind.signature == signature(own.architecture)._replace(**room)
+        assert kind.signature == signature(own.architectures["q"])._replace(**room)
         assert len(widths) >= len(hidden)
         assert all(had >= units for had, units in zip(widths, hidden, strict=False))
         assert all(width % 16 == 0 for width in widths) or not compiled
         assert not kind.skips or len(set(widths)) == 1
-        assert kind.skips or len(widths) == own.architecture.depth
+        assert kind.skips or len(widths) == own.architectures["q"].depth
         assert kind.batch >= own.hyperparameters["batch_size"]
     alone = [kinds_of(PROBLEM, [own], compiled)[0] for own in genomes]
     together = [as_one_kind(alone, compiled)] * len(alone)
@@ -188,7 +189,7 @@ def crowds(draw):
         maps = {"channels": (channels,), "kernels": (3,), "strides": (2,)} if image else {}
         architecture = Architecture(tuple(hidden), activation, **maps)
         genomes.append(genome(i, architecture, batch_size=batch))
-    return Problem(0 if image else 8, 3, image), genomes
+    return NetworkSpec(0 if image else 8, 3, image), genomes
 
 
 @given(crowds(), st.booleans())
@@ -219,10 +220,10 @@ def test_the_work_of_a_part_is_counted_once(monkeypatch):
 
 
 def test_multiply_adds_of_known_networks():
-    assert multiply_adds(Problem(8, 4), signature(Architecture((64, 64)))) == (
+    assert multiply_adds(NetworkSpec(8, 4), signature(Architecture((64, 64)))) == (
         8 * 64 + 64 + 64 * 64 + 64 + 1 + 64 * 4 + 4
     )
-    images = Problem(0, 3, image=(4, 10, 10))
+    images = NetworkSpec(0, 3, image=(4, 10, 10))
     convolved = Architecture((32,), channels=(16,), kernels=(3,), strides=(1,))
     weights = 8 * 8 * (16 * 4 * 9) + 16 + 16 * 64 * 32 + 32 + 32 * 3 + 3
     assert multiply_adds(images, signature(convolved)) == weights

@@ -10,10 +10,10 @@ import torch
 from evorl.algorithms.dqn import DQN
 from evorl.experience.transitions import Samples
 from evorl.genome import Architecture
-from evorl.networks.layout import Problem, signature
+from evorl.networks.layout import signature
+from evorl.networks.spec import NetworkSpec
 from evorl.population.grouping import Kind, kinds_of
-from evorl.population.population import Population
-from evorl.population.update import fold
+from evorl.population.update import batches_of
 from tests.reference import (
     LoneAgent,
     LoneNetwork,
@@ -22,12 +22,13 @@ from tests.reference import (
     learn_alone,
     outside,
     places,
+    population_of,
     random_samples,
 )
 
 torch.set_num_threads(1)
 
-PROBLEM = Problem(inputs=6, actions=3)
+PROBLEM = NetworkSpec(inputs=6, outputs=3)
 MATRICES = ("theta", "target", "m", "v")
 PARTS = ("online", "target", "m", "v")
 
@@ -85,12 +86,12 @@ def trained(
 ):
     """A population after some rounds on random data; rows in `nan` are spoiled first."""
     dtype = options.get("dtype", torch.float32)
-    population = Population(genomes, PROBLEM, algorithm or DQN(), **options)
+    population = population_of(genomes, PROBLEM, algorithm or DQN(), **options)
     for group, numbers in zip(population.groups, population.members, strict=True):
         group.theta[np.isin(numbers, nan)] = torch.nan
     random = np.random.default_rng(seed)
     for _ in range(rounds):
-        plans = population.plans(updates_of(genomes, 4) if updates is None else updates)
+        plans = population.requests(updates_of(genomes, 4) if updates is None else updates)
         samples = random_samples(plans, PROBLEM, random, dtype=dtype, garbage=garbage)
         learned = population.learn(samples, plans)
         if each is not None:
@@ -110,7 +111,8 @@ def assert_same_bits(left, right, agents):
 def compared(double, loss_kind, periodic, steps, dtype, rounds, per_round):
     """Train together and alone; (population, agents alone)."""
     options = {"double": double, "loss_kind": loss_kind}
-    population = Population(MIXED, PROBLEM, DQN(**options), periodic_target=periodic, dtype=dtype)
+    algorithm = DQN(**options, target_update="periodic" if periodic else "soft")
+    population = population_of(MIXED, PROBLEM, algorithm, dtype=dtype)
     opened_gates(population)
     alone = [
         LoneAgent(PROBLEM, g, population.state(i), periodic=periodic, dtype=dtype, **options)
@@ -118,7 +120,7 @@ def compared(double, loss_kind, periodic, steps, dtype, rounds, per_round):
     ]
     random = np.random.default_rng(5)
     for _ in range(rounds):
-        plans = population.plans(updates_of(MIXED, per_round))
+        plans = population.requests(updates_of(MIXED, per_round))
         samples = random_samples(plans, PROBLEM, random, steps=steps, dtype=dtype)
         learned = population.learn(samples, plans)
         losses = learn_alone(alone, samples, plans)
@@ -132,13 +134,19 @@ def assert_padding_zero(population):
     for group in population.groups:
         for name, values in outside(group).items():
             assert values.numel() > 0, name
-            assert not values.any(), (group.layout.signature, name)
+            assert not values.any(), (group.layout.signatures["q"], name)
 
 
 def test_mixed_population_covers_what_it_should():
-    assert {g.architecture.activation for g in MIXED} == {"relu", "elu", "gelu", "tanh", "silu"}
-    assert {g.architecture.depth for g in MIXED} == {1, 2, 3}
-    groups = Population(MIXED, PROBLEM, DQN()).groups
+    assert {g.architectures["q"].activation for g in MIXED} == {
+        "relu",
+        "elu",
+        "gelu",
+        "tanh",
+        "silu",
+    }
+    assert {g.architectures["q"].depth for g in MIXED} == {1, 2, 3}
+    groups = population_of(MIXED, PROBLEM, DQN()).groups
     assert sorted(group.size for group in groups) == [1, 2, 2, 2, 2, 3]
 
 
@@ -174,9 +182,9 @@ def test_widths_in_one_matrix_learn_what_they_learn_alone(layer_norm, dueling, w
         genome(i, Architecture(hidden, "gelu", layer_norm, dueling, gated), batch_size=4 + 3 * i)
         for i, (hidden, gated) in enumerate(shapes)
     ]
-    wide = signature(genomes[-1].architecture)._replace(widths=(96,) * 3)
-    kind = Kind(wide, 16, skips=True)
-    population = Population(
+    wide = signature(genomes[-1].architectures["q"])._replace(widths=(96,) * 3)
+    kind = Kind((wide,), 16, skips=(True,))
+    population = population_of(
         genomes, PROBLEM, DQN(), compiled=whole, kinds=[kind] * 4, dtype=torch.float64
     )
     if population.compiled:
@@ -189,7 +197,7 @@ def test_widths_in_one_matrix_learn_what_they_learn_alone(layer_norm, dueling, w
     alone = [LoneAgent(PROBLEM, g, states[i], **options) for i, g in enumerate(genomes)]
     random = np.random.default_rng(0)
     for _ in range(5):
-        plans = population.plans(np.full(4, 10))
+        plans = population.requests(np.full(4, 10))
         samples = random_samples(plans, PROBLEM, random, dtype=torch.float64)
         population.learn(samples, plans)
         learn_alone(alone, samples, plans)
@@ -232,25 +240,26 @@ def test_padded_samples_do_not_matter(dtype, huge):
 
 
 def test_outputs_equal_plain_modules():
-    population = opened_gates(Population(MIXED, PROBLEM, DQN(), dtype=torch.float64))
+    population = opened_gates(population_of(MIXED, PROBLEM, DQN(), dtype=torch.float64))
     obs = torch.from_numpy(np.random.default_rng(0).normal(size=(len(MIXED), 11, 6)))
     for numbers, group in zip(population.members, population.groups, strict=True):
         values = group.values(obs[torch.from_numpy(numbers)])
         for row, i in enumerate(numbers):
-            alone = LoneNetwork(PROBLEM, MIXED[i].architecture)
+            alone = LoneNetwork(PROBLEM, MIXED[i].architectures["q"])
             alone.load(population.state(i).online)
             torch.testing.assert_close(values[row].T, alone(obs[i]), rtol=0, atol=1e-12)
 
 
 def test_act_is_greedy_where_not_exploring():
-    population = Population(MIXED, PROBLEM, DQN(), dtype=torch.float64)
+    population = population_of(MIXED, PROBLEM, DQN(), dtype=torch.float64)
     draw = np.random.default_rng(0)
     obs = draw.normal(size=(len(MIXED), 40, 6))
     explore = draw.random((len(MIXED), 40)) < 0.5
     random = draw.integers(0, 3, explore.shape)
-    actions = population.act(obs, explore, random)
+    noise = {"chance": np.where(explore, 0.0, 1.0), "action": random}
+    actions = population.act(obs, noise, np.full(len(MIXED), 0.5))
     for i, g in enumerate(MIXED):
-        alone = LoneNetwork(PROBLEM, g.architecture)
+        alone = LoneNetwork(PROBLEM, g.architectures["q"])
         alone.load(population.state(i).online)
         greedy = alone(torch.from_numpy(obs[i])).argmax(1).numpy()
         np.testing.assert_array_equal(actions[i], np.where(explore[i], random[i], greedy))
@@ -258,21 +267,23 @@ def test_act_is_greedy_where_not_exploring():
 
 
 def test_act_in_one_group_equals_act_in_many():
-    many = Population(MIXED, PROBLEM, DQN())
+    many = population_of(MIXED, PROBLEM, DQN())
     obs = np.random.default_rng(0).normal(size=(len(MIXED), 40, 6)).astype(np.float32)
     never, nothing = np.zeros((len(MIXED), 40), bool), np.zeros((len(MIXED), 40), np.int64)
     actions = many.act(obs, never, nothing)
-    one = Population(MIXED[:3], PROBLEM, DQN())
+    one = population_of(MIXED[:3], PROBLEM, DQN())
     assert len(one.groups) == 1
     np.testing.assert_array_equal(one.act(obs[:3], never[:3], nothing[:3]), actions[:3])
 
 
 @pytest.mark.parametrize("periodic", [False, True])
 def test_agents_not_due_keep_every_bit(periodic):
-    population = trained(MIXED, rounds=1, periodic_target=periodic)
+    population = trained(
+        MIXED, rounds=1, algorithm=DQN(target_update="periodic" if periodic else "soft")
+    )
     before = [population.state(i) for i in range(len(MIXED))]
     due = np.arange(len(MIXED)) % 2
-    plans = population.plans(due * 8)
+    plans = population.requests(due * 8)
     learned = population.learn(
         random_samples(
             plans, PROBLEM, np.random.default_rng(1), dtype=torch.float32, garbage=100.0
@@ -290,8 +301,8 @@ def test_agents_not_due_keep_every_bit(periodic):
 
 
 def test_a_round_without_updates_changes_nothing():
-    population, untouched = (Population(MIXED, PROBLEM, DQN()) for _ in range(2))
-    plans = population.plans(np.zeros(len(MIXED), np.int64))
+    population, untouched = (population_of(MIXED, PROBLEM, DQN()) for _ in range(2))
+    plans = population.requests(np.zeros(len(MIXED), np.int64))
     samples = random_samples(plans, PROBLEM, np.random.default_rng(0), dtype=torch.float32)
     learned = population.learn(samples, plans)
     assert np.isnan(learned.loss).all()
@@ -310,7 +321,7 @@ def test_nan_kills_one_agent_and_touches_no_other(sick):
     assert_same_bits(healthy, spoiled, others)
     assert [sick] == [
         int(agent)
-        for plan in spoiled.plans(updates)
+        for plan in spoiled.requests(updates)
         for agent, count in zip(plan.agents, plan.updates, strict=True)
         if count == 0
     ]
@@ -332,7 +343,7 @@ def test_the_dead_stay_dead_and_their_group_goes_on():
 
 
 def test_mark_dead_sees_weights_before_any_loss_does():
-    population = Population(MIXED, PROBLEM, DQN())
+    population = population_of(MIXED, PROBLEM, DQN())
     population.groups[0].theta[1, 3] = torch.inf
     assert population.mark_dead().tolist() == [int(population.members[0][1])]
 
@@ -349,9 +360,9 @@ def test_same_bits_among_any_number_of_neighbours(count, layer_norm):
             genome(i, Architecture((32, 20 + i), layer_norm=layer_norm), lr=1e-3 * (i + 1))
             for i in range(size)
         ]
-        population = Population(genomes, PROBLEM, DQN())
+        population = population_of(genomes, PROBLEM, DQN())
         for step in range(20):
-            plans = population.plans(np.full(size, 1))
+            plans = population.requests(np.full(size, 1))
             parts = [  # agent i's data don't depend on how many agents there are
                 random_samples(
                     [plan_of_one(plans[0], i)],
@@ -405,7 +416,7 @@ def test_rebuild_among_other_neighbours_keeps_state_and_outputs(dtype):
 def test_bits_do_not_depend_on_the_row():
     """Clones in every row of a group value the same observations alike, to the bit."""
     genomes = [genome(i, Architecture((64,))) for i in range(5)]
-    population = Population(genomes, PROBLEM, DQN())
+    population = population_of(genomes, PROBLEM, DQN())
     population.rebuild(genomes, [population.state(0)] * 5)
     obs = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 16, 6))).float()
     values = [outputs(population, i, obs) for i in range(5)]
@@ -482,11 +493,11 @@ def padded(state, hidden):
 @pytest.mark.parametrize("gammas", [(0.99, 0.5, 0.9), (1.0, 0.0, 0.3)])
 def test_fold_is_the_loop(steps, gammas):
     random = np.random.default_rng(0)
-    population = Population([genome(i, Architecture((4,))) for i in range(3)], PROBLEM, DQN())
-    plans = population.plans(np.full(3, 2))
+    population = population_of([genome(i, Architecture((4,))) for i in range(3)], PROBLEM, DQN())
+    plans = population.requests(np.full(3, 2))
     flat = random_samples(plans, PROBLEM, random, steps=steps)
     samples = Samples(*(field.view(*plans[0].shape, *field.shape[1:]) for field in flat))
-    batch = fold(samples, torch.tensor(gammas, dtype=torch.float64))
+    batch = batches_of(samples, torch.tensor(gammas, dtype=torch.float64))
     for u, p, b in np.ndindex(*plans[0].shape):
         window = int(samples.bootstrap[u, p, b])
         reward, discount = fold_one(samples.rewards[u, p, b].tolist(), window, gammas[p])
@@ -501,8 +512,8 @@ def test_fold_is_the_loop(steps, gammas):
 
 
 def test_places_follow_the_group_plans():
-    population = Population(MIXED, PROBLEM, DQN())
-    plans = population.plans(updates_of(MIXED))
+    population = population_of(MIXED, PROBLEM, DQN())
+    plans = population.requests(updates_of(MIXED))
     found = [where for _, _, where in places(plans)]
     flat = np.concatenate(found)
     assert len(flat) == len(set(flat.tolist()))
@@ -527,7 +538,7 @@ def checked():
 def test_what_was_rebuilt_is_what_the_genomes_say(dtype, compiled):
     population = trained(MIXED, rounds=1, dtype=dtype)
     states = [population.state(i) for i in range(len(MIXED))]
-    population = Population(MIXED, PROBLEM, DQN(), dtype=dtype, compiled=compiled)
+    population = population_of(MIXED, PROBLEM, DQN(), dtype=dtype, compiled=compiled)
     population.check()
     population.rebuild(MIXED, states)
     population.check(states)
@@ -556,7 +567,7 @@ def row_of(population, agent):
 def test_numbers_in_the_padding_are_found(matrix, spoil):
     population, _ = checked()
     group, row = row_of(population, 8)
-    free = ~group.layout.mask(MIXED[8].architecture)
+    free = ~group.layout.mask(MIXED[8].architectures)
     getattr(group, matrix)[row, free.nonzero()[-1]] = spoil
     with pytest.raises(RuntimeError, match=rf"agent 8: its {matrix} is not zero outside"):
         population.check()
@@ -595,7 +606,7 @@ def test_another_hyperparameter_is_found(name):
 def spoil_mask(name, value):
     def spoil(population):
         group, row = row_of(population, 1)
-        getattr(group.live[2], name)[row] = value
+        getattr(group.masks["q"][2], name)[row] = value
 
     return spoil
 
@@ -609,7 +620,7 @@ def forget_member(population):
 
 
 def another_genome(population):
-    population.genomes[1] = genome(1, MIXED[1].architecture, lr=0.5)
+    population.genomes[1] = genome(1, MIXED[1].architectures["q"], lr=0.5)
 
 
 def another_architecture(population):
@@ -635,16 +646,16 @@ def numbers_apart(population):
 
 def gate_nobody(population):
     group, _ = row_of(population, 2)
-    group.network.mlp.blended = (False,) * 3
+    group.networks["q"].mlp.skips = (False,) * 3
 
 
 def compute_fewer_rows(population):
     group, row = row_of(population, 2)
     assert row == 1
-    group.live = (
-        group.live[0],
-        type(group.live[1])(*(part[:1] for part in group.live[1])),
-        group.live[2],
+    group.masks["q"] = (
+        group.masks["q"][0],
+        type(group.masks["q"][1])(*(part[:1] for part in group.masks["q"][1])),
+        group.masks["q"][2],
     )
 
 

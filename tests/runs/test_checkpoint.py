@@ -219,8 +219,8 @@ def test_a_state_comes_back_exactly_or_is_refused(tmp_path, state):
     draft = checkpoints.begin(1)
     try:
         draft.commit(state, [])
-    except CheckpointError:  # not a number, infinite, or half a character
-        assert "nan" in repr(state) or "inf" in repr(state) or "\\ud" in ascii(state)
+    except CheckpointError:  # not a number, or infinite
+        assert "nan" in repr(state) or "inf" in repr(state)
         assert not list(tmp_path.glob("*.new"))
     else:
         assert repr(sorted(checkpoints.newest().state.items())) == repr(
@@ -236,13 +236,11 @@ def test_json_makes_lists_of_tuples_and_text_of_keys(tmp_path):
 
 
 DEEP = []
-for _ in range(300):
+for _ in range(100_000):
     DEEP = [DEEP]
 
 
-@pytest.mark.parametrize(
-    "state", [{"a": float("nan")}, {"a": {1}}, {"a": DEEP}, {"a": "\ud800"}, {1: 0, "1": 0}]
-)
+@pytest.mark.parametrize("state", [{"a": float("nan")}, {"a": {1}}, {"a": DEEP}, {1: 0, "1": 0}])
 def test_a_state_that_json_cannot_hold_is_refused(folder, state):
     draft = Checkpoints(folder, RUN).begin(6)
     with pytest.raises(CheckpointError, match="generation-000006: cannot be written: "):
@@ -282,8 +280,8 @@ def test_only_who_began_commits(folder):
 
 
 def test_a_negative_generation_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="greater than or equal to 0"):
-        Checkpoints(tmp_path, RUN).begin(-1).commit({}, [])
+    with pytest.raises(ValueError, match="generation is -1"):
+        Checkpoints(tmp_path, RUN).begin(-1)
 
 
 # What is damaged is refused, and the one before it taken.
@@ -395,36 +393,36 @@ def twice(path):
 WRONG = {  # what was done, and what the warning must say of it
     "version": (forged(format=1), "format version 1 wrote it, this is version 2"),
     "other version, other shape": (raw(b'{"format": 7, "x": []}'), "format version 7 wrote it"),
-    "version text": (forged(format="1"), "format: Input should be a valid integer"),
-    "version true": (forged(format=True), "format: Input should be a valid integer"),
+    "version text": (forged(format="1"), "format: expected a whole number, got "),
+    "version true": (forged(format=True), "format: expected a whole number, got "),
     "run": (forged(run="beef"), "its run has configuration 'beef', this 'cafe'"),
     "generation": (forged(generation=4), "it is of generation 4"),
-    "generation float": (forged(generation=5.0), "generation: Input should be a valid integer"),
-    "best": (forged(best=1), "best: Input should be a valid boolean"),
-    "state": (forged(state=[]), "state: Input should be an object"),
+    "generation float": (forged(generation=5.0), "generation: expected a whole number, got 5.0"),
+    "best": (forged(best=1), "best: expected true or false, got 1"),
+    "state": (forged(state=[]), "state: expected a mapping, got a list"),
     "state NaN": (forged(state={"a": float("nan")}), "not JSON compliant"),
     "state infinite": (forged(state={"a": float("-inf")}), "not JSON compliant"),
-    "state deep": (forged(state={"a": DEEP}), "recursion limit"),
-    "files": (forged(files={}), "files: Input should be a valid array"),
-    "unknown key": (forged(more=1), "more: Extra inputs are not permitted"),
+    "files": (forged(files={}), "files: expected a list, got a mapping"),
+    "file": (forged(files=[[]]), "stem: expected text, got None"),
+    "unknown key": (forged(more=1), "unknown keys: more"),
     "key twice": (twice, "checksum is another"),
-    "stem up": (forged_file(stem="../generation-000004/agents"), "files: 0: stem: "),
-    "stem elsewhere": (forged_file(stem="/etc/passwd"), "files: 0: stem: "),
-    "stem line": (forged_file(stem="agents\n"), "files: 0: stem: "),
+    "stem up": (forged_file(stem="../generation-000004/agents"), "is not a plain name"),
+    "stem elsewhere": (forged_file(stem="/etc/passwd"), "is not a plain name"),
+    "stem line": (forged_file(stem="agents\n"), "is not a plain name"),
     "stem missing": (forged_file(stem="other"), "other.safetensors: is missing"),
     "size": (forged_file(bytes=1), "bytes instead of 1"),
-    "size text": (forged_file(bytes="1"), "files: 0: bytes: "),
+    "size text": (forged_file(bytes="1"), "bytes: expected a whole number, got '1'"),
     "size negative": (forged_file(bytes=-1), "bytes instead of -1"),
     "checksum": (forged_file(sha256="0" * 64), "its checksum is another"),
-    "empty": (raw(b""), "Invalid JSON"),
-    "list": (raw(b"[]"), "should be an object"),
-    "null": (raw(b"null"), "should be an object"),
-    "nesting": (raw(b"[" * 1_000_000), "Invalid JSON: recursion limit"),
-    "nested keys": (raw(b'{"a":' * 1_000_000), "Invalid JSON: recursion limit"),
-    "long number": (raw(b'{"format": ' + b"9" * 100_000 + b"}"), "Invalid JSON"),
-    "not UTF-8": (raw(b'{"format": "\xff"}'), "Invalid JSON"),
-    "surrogate": (raw(b'{"format": 2, "run": "\\ud800"}'), "Invalid JSON"),
-    "null bytes": (raw(b"\0" * 1000), "Invalid JSON"),
+    "empty": (raw(b""), "invalid JSON"),
+    "list": (raw(b"[]"), "expected a mapping"),
+    "null": (raw(b"null"), "expected a mapping"),
+    "nesting": (raw(b"[" * 1_000_000), "invalid JSON: maximum recursion depth"),
+    "nested keys": (raw(b'{"a":' * 1_000_000), "invalid JSON: maximum recursion depth"),
+    "long number": (raw(b'{"format": ' + b"9" * 100_000 + b"}"), "invalid JSON"),
+    "not UTF-8": (raw(b'{"format": "\xff"}'), "invalid JSON"),
+    "surrogate": (raw(b'{"format": 2, "run": "\\ud800"}'), "checksum is another"),
+    "null bytes": (raw(b"\0" * 1000), "invalid JSON"),
 }
 
 

@@ -10,7 +10,7 @@ from evorl.errors import RunError
 from evorl.evolution.schedule import Schedule, Segment
 from evorl.genome import Architecture
 from evorl.runs.compare import compare, read_runs
-from evorl.runs.statistics import average_improvement, summarise
+from evorl.runs.statistics import probability_of_improvement, summarise_group
 from evorl.seeding import generator
 from tests.synthetic import HYPERPARAMETERS, make_run
 
@@ -171,7 +171,7 @@ def test_groups_in_several_environments(tmp_path):
     (pair,) = found.improvements
     assert (pair.x, pair.y, pair.envs) == (*both, ["CartPole-v1", "Acrobot-v1"])
     strata = [([1.0, 2, 3], [2.0, 3, 9]), ([-90.0, -80], [-85.0, -95])]
-    assert pair.probability == average_improvement(strata, generator(0, "compare"))
+    assert pair.probability == probability_of_improvement(strata, generator(0, "compare"))
     assert pair.probability.value == pytest.approx(((1 + 0.5 + 0.5) / 9 + 3 / 4) / 2)
 
 
@@ -189,7 +189,7 @@ def test_figures_are_those_of_the_scores_and_stay(tmp_path):
     scores = np.random.default_rng(0).normal(100, 9, 7)
     paths = runs_of(tmp_path, "a", scores)
     (group,) = compared(paths).groups["CartPole-v1"]
-    assert group.summary == summarise({"": scores})[""]
+    assert group.summary == summarise_group(scores)
     assert list(comparison_lines(compared(paths))) == list(comparison_lines(compared(paths)))
 
 
@@ -269,8 +269,8 @@ def _spoil(key, value):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda summary: "", "not a summary of this version: Invalid JSON"),
-        (lambda summary: json.dumps(summary)[:40], "not a summary of this version: Invalid JSON"),
+        (lambda summary: "", "not a summary of this version: invalid JSON"),
+        (lambda summary: json.dumps(summary)[:40], "not a summary of this version: invalid JSON"),
         (lambda summary: "[]", "not a summary of this version"),
         (_spoil("score", None), "score"),
         (_spoil("env_steps", "many"), "env_steps"),

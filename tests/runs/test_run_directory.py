@@ -1,6 +1,5 @@
 """The run's folder, and the agent in it: never overwritten, strict JSON, readable or one error."""
 
-import fcntl
 import json
 import math
 import os
@@ -210,42 +209,3 @@ def test_a_damaged_agent_is_one_line(tmp_path, file, spoil):
         load_agent(tmp_path / "best")
     assert "\n" not in str(caught.value)
     assert str(tmp_path / "best") in str(caught.value)
-
-
-def test_who_is_running(tmp_path):
-    directory = RunDirectory.create(tmp_path, "run")
-    assert not directory.running
-    assert list(directory.path.iterdir()) == []  # nothing was written to find out
-    with directory.locked():
-        assert directory.running
-        assert RunDirectory(directory.path).running
-        with pytest.raises(RunError, match="another process is training this run"):
-            directory.locked().__enter__()
-        assert directory.running
-    assert not directory.running
-
-
-def test_the_lock_goes_with_a_run_that_fails(tmp_path):
-    directory = RunDirectory.create(tmp_path, "run")
-    with pytest.raises(KeyboardInterrupt), directory.locked():
-        raise KeyboardInterrupt
-    assert list(directory.path.iterdir()) == []
-
-
-def test_a_lock_that_a_kill_left_behind(tmp_path):
-    directory = RunDirectory.create(tmp_path, "run")
-    (directory.path / ".lock").touch()
-    assert not directory.running
-    with directory.locked():
-        assert directory.running
-
-
-def test_a_run_waits_for_somebody_who_only_looks(tmp_path, monkeypatch):
-    directory = RunDirectory.create(tmp_path, "run")
-    (directory.path / ".lock").touch()
-    looking = (directory.path / ".lock").open("rb")
-    fcntl.flock(looking, fcntl.LOCK_SH)
-    monkeypatch.setattr("evorl.runs.lock.time.sleep", lambda seconds: looking.close())
-    with directory.locked():
-        assert looking.closed
-        assert directory.running

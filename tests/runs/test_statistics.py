@@ -10,10 +10,9 @@ from scipy import stats
 
 from evorl.runs import statistics
 from evorl.runs.statistics import (
-    average_improvement,
     interquartile_mean,
     probability_of_improvement,
-    summarise,
+    summarise_group,
 )
 
 
@@ -48,8 +47,7 @@ def test_interquartile_mean_ignores_outliers_on_either_side():
 
 def test_summarise():
     scores = {"a": random(1).exponential(100, size=12), "b": [1.0, 2.0, 3.0]}
-    found = summarise(scores)
-    assert list(found) == ["a", "b"]
+    found = {name: summarise_group(samples) for name, samples in scores.items()}
     for name, samples in scores.items():
         assert found[name].runs == len(samples)
         for got, statistic in ((found[name].mean, np.mean), (found[name].iqm, by_hand)):
@@ -62,18 +60,19 @@ def test_summarise():
 
 def test_the_mean_of_two_has_a_known_interval():
     """Of the resamples a quarter are (a, a) and a quarter (b, b)."""
-    (found,) = summarise({"a": [10.0, 20.0]}).values()
+    found = summarise_group([10.0, 20.0])
     assert tuple(found.mean) == (15.0, 10.0, 20.0)
 
 
 def test_summaries_do_not_depend_on_their_company():
     scores = random().normal(size=9)
-    alone = summarise({"a": scores})["a"]
-    assert summarise({"b": scores + 1, "a": scores})["a"] == alone
+    alone = summarise_group(scores)
+    summarise_group(scores + 1)
+    assert summarise_group(scores) == alone
 
 
 def test_one_run_has_no_interval():
-    (found,) = summarise({"a": [7.5]}).values()
+    found = summarise_group([7.5])
     for estimate in (found.mean, found.iqm):
         assert estimate.value == 7.5
         assert not estimate.known
@@ -83,7 +82,7 @@ def test_one_run_has_no_interval():
 def test_equal_scores_have_an_interval_of_width_zero():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        (found,) = summarise({"a": [500.0] * 5}).values()
+        found = summarise_group([500.0] * 5)
     assert tuple(found.mean) == tuple(found.iqm) == (500.0, 500.0, 500.0)
 
 
@@ -99,7 +98,7 @@ def test_equal_scores_have_an_interval_of_width_zero():
     ],
 )
 def test_probability_of_improvement(x, y, value):
-    found = probability_of_improvement(x, y, random())
+    found = probability_of_improvement([(x, y)], random())
     assert found.value == pytest.approx(value)
     assert found.low <= found.value <= found.high
 
@@ -107,8 +106,8 @@ def test_probability_of_improvement(x, y, value):
 def test_probability_of_improvement_is_mann_whitneys_u():
     x, y = random(0).integers(0, 9, 15).astype(float), random(1).integers(2, 11, 11).astype(float)
     u = stats.mannwhitneyu(x, y).statistic
-    assert probability_of_improvement(x, y, random()).value == pytest.approx(u / (15 * 11))
-    back = probability_of_improvement(y, x, random()).value
+    assert probability_of_improvement([(x, y)], random()).value == pytest.approx(u / (15 * 11))
+    back = probability_of_improvement([(y, x)], random()).value
     assert back == pytest.approx(1 - u / (15 * 11))
 
 
@@ -118,7 +117,7 @@ def test_its_interval_against_all_resamples():
     every = [
         wins(a, b) for a in itertools.product(x, repeat=3) for b in itertools.product(y, repeat=3)
     ]
-    found = probability_of_improvement(x, y, random())
+    found = probability_of_improvement([(x, y)], random())
     low, high = np.percentile(every, [2.5, 97.5])
     assert found.value == pytest.approx(wins(x, y))
     assert found.low == pytest.approx(low, abs=1 / 9)  # ninths are all there is
@@ -130,7 +129,7 @@ def test_averaged_over_environments():
         (random(0).normal(1, 1, 6), random(1).normal(0, 1, 8)),
         (random(2).normal(100, 50, 5), random(3).normal(90, 50, 5)),
     ]
-    found = average_improvement(pairs, random())
+    found = probability_of_improvement(pairs, random())
     assert found.value == pytest.approx(np.mean([wins(x, y) for x, y in pairs]))
     drawn, means = random(9), []
     for _ in range(4000):  # every sample by itself
@@ -146,18 +145,18 @@ def test_averaged_over_environments():
 def test_scores_of_unlike_environments_do_not_mix():
     """X wins in neither, though its scores of the second are above Y's of the first."""
     pairs = [([0.0, 1.0], [2.0, 3.0]), ([100.0, 101.0], [200.0, 201.0])]
-    assert tuple(average_improvement(pairs, random())) == (0.0, 0.0, 0.0)
+    assert tuple(probability_of_improvement(pairs, random())) == (0.0, 0.0, 0.0)
 
 
 def test_a_single_run_in_one_environment_leaves_no_interval():
-    found = average_improvement([([1.0, 2.0], [0.0, 3.0]), ([1.0], [0.0, 2.0])], random())
+    found = probability_of_improvement([([1.0, 2.0], [0.0, 3.0]), ([1.0], [0.0, 2.0])], random())
     assert found.value == pytest.approx(0.5)
     assert not found.known
 
 
 def test_the_same_generator_gives_the_same_interval():
     x, y = random(0).normal(size=9), random(1).normal(size=9)
-    same = [probability_of_improvement(x, y, random(5)) for _ in range(2)]
+    same = [probability_of_improvement([(x, y)], random(5)) for _ in range(2)]
     assert same[0] == same[1]
 
 
@@ -167,7 +166,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(monkeypatch):
     truth = stats.norm.cdf(0.5 / math.sqrt(2))  # of X > Y, for two normals half a deviation apart
     for _ in range(trials):
         x, y = stream.normal(0.5, 1, 25), stream.normal(0, 1, 25)
-        found = probability_of_improvement(x, y, stream)
+        found = probability_of_improvement([(x, y)], stream)
         covered += found.low <= truth <= found.high
     # 95 % nominal; the percentile method loses a little, and 300 trials have an error of 1.3 %
     assert 0.90 < covered / trials < 0.985
@@ -177,6 +176,6 @@ def test_intervals_over_runs_cover_the_truth(monkeypatch):
     monkeypatch.setattr(statistics, "RESAMPLES", 400)
     stream, trials, covered = random(0), 300, np.zeros(2)
     for _ in range(trials):
-        found = summarise({"a": stream.normal(10, 3, size=30)})["a"]
+        found = summarise_group(stream.normal(10, 3, size=30))
         covered += [part.low <= 10 <= part.high for part in (found.mean, found.iqm)]
     assert ((covered / trials > 0.90) & (covered / trials < 0.985)).all(), covered / trials

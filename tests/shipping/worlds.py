@@ -14,7 +14,7 @@ from evorl.networks.layout import Problem
 from evorl.pipeline.snapshot import Snapshot
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
-from evorl.runs.run_checkpoints import make_checkpoints
+from evorl.runs.resume import make_checkpoints
 from evorl.runs.saved_agent import SavedAgent
 from tests.synthetic import HYPERPARAMETERS
 

@@ -56,7 +56,7 @@ def test_lines_wait_for_room(tmp_path, half_full):
     assert len(caught) == 1
     said = str(caught[0].message)
     assert said.startswith(f"{directory.path / 'metrics.jsonl'}: cannot be written: No space left")
-    assert "the run goes on" in said
+    assert "the run continues" in said
     for demanding in (directory.sync, lambda: directory.write_summary({})):
         with pytest.raises(RunError, match="No space left on device"):
             demanding()
@@ -77,8 +77,8 @@ def test_the_best_agent_waits_for_room(tmp_path, monkeypatch):
     directory.save_best(saved(seed=0))
     before = contents(directory.path)
     with monkeypatch.context() as patch:
-        patch.setattr("evorl.runs.directory.save_agent", full)
-        with pytest.warns(UserWarning, match=r"best: cannot be written: No space left .* goes on"):
+        patch.setattr("evorl.runs.saved_agent.save_agent", full)
+        with pytest.warns(UserWarning, match=r"best: cannot be written: No space left"):
             directory.save_best(saved(seed=1))
         assert contents(directory.path) == before
         with pytest.raises(RunError, match="No space left"):
@@ -112,7 +112,7 @@ def fail_at(patch, left, error):
 
 
 @pytest.mark.parametrize("error", [Killed(), OSError(errno.ENOSPC, "full")], ids=["killed", "full"])
-@pytest.mark.filterwarnings("ignore:.*the run goes on")
+@pytest.mark.filterwarnings("ignore:.*the run continues")
 def test_at_any_call_there_is_an_old_or_a_new_best(tmp_path, error):
     save_agent(tmp_path / "new", saved(seed=1))
     moments = 0
@@ -211,7 +211,7 @@ def test_a_whole_run_on_a_disk_that_is_full_for_two_generations(disk, tmp_path, 
         directory = run(disk)
     monkeypatch.undo()
     said = [str(warning.message) for warning in caught]
-    assert len([line for line in said if "the run goes on" in line]) == 1, said
+    assert len([line for line in said if "the run continues" in line]) == 1, said
     assert len([line for line in said if "no checkpoint this time" in line]) == 2, said
     roomy = run(tmp_path / "roomy")
     assert checkpoints(directory)[-1] == checkpoints(roomy)[-1] == "generation-000004"

@@ -6,7 +6,7 @@ A row is a line of metrics.jsonl. An agent's lists begin with its first row, `st
 from collections.abc import Sequence
 from typing import Any
 
-from evorl.evolution.change import describe_architecture
+from evorl.evolution.change import describe_architectures
 from evorl.evolution.lineage import Birth, Lineage, left
 from evorl.genome import HYPERPARAMETERS
 from evorl.reporting.report.metrics import MetricsLine
@@ -78,7 +78,7 @@ def _born(birth: Birth) -> dict[str, Any]:
         "place": birth.place,
         "mutation": genome.mutation,
         "change": birth.change,
-        "architecture": describe_architecture(genome.architecture),
+        "architecture": describe_architectures(genome),
         "start": None,
         **{name: [] for name in SERIES},
         "hyperparameters": _Lists(),

@@ -79,10 +79,10 @@ def births_table(lineage: Lineage) -> Iterator[list[Any]]:
     """A row for each agent ever born, with BIRTH_COLUMNS."""
     for one in lineage.births.values():
         genome = one.genome
-        layers = "-".join(map(str, genome.architecture.hidden))
+        layers = "-".join(map(str, next(iter(genome.architectures.values())).hidden))
         yield [
             *(genome.id, genome.parent, one.generation, genome.mutation, one.change),
-            f"{layers} {genome.architecture.activation}",
+            f"{layers} {next(iter(genome.architectures.values())).activation}",
             None if genome.parent is None else left(one),
             *(parent_fitness(lineage, one), first_fitness(lineage, one), effect(lineage, one)),
             *(float(genome.hyperparameters[name]) for name in HYPERPARAMETERS),

@@ -20,8 +20,8 @@ from evorl.reporting.tracking.charts import charts
 from evorl.reporting.tracking.offline_log import next_step
 from evorl.reporting.tracking.rows import Row
 from evorl.reporting.tracking.story import Story
-from evorl.runs.atomic import replace
 from evorl.runs.directory import BEST, RunDirectory
+from evorl.runs.files import atomic_write
 from evorl.runs.saved_agent import FACTS, WEIGHTS
 
 FOLDER, IDENTITY = "wandb", "wandb.json"
@@ -145,7 +145,7 @@ class WeightsAndBiases:
                 if isinstance(found, str) and found.isascii() and found.isalnum():
                     return found
         fresh = secrets.token_hex(4)
-        replace(path, json.dumps({"id": fresh, **where}, indent=2) + "\n")
+        atomic_write(path, json.dumps({"id": fresh, **where}, indent=2) + "\n")
         return fresh
 
     @contextmanager

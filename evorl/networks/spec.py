@@ -1,0 +1,36 @@
+"""What a network must fit: what it reads and what it gives, apart from its architecture."""
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """The ends of one network: the observation it reads, and how many numbers it gives."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
+
+    inputs: int  # length of an observation after encoding; 0 for images
+    outputs: int
+    image: tuple[int, int, int] | None = None  # channels, height, width
+    one_hot: bool = False  # observations are indices below `inputs`
+    scale: float = 1.0  # raw observations are multiplied by this on use (uint8 images)
+    extra: int = 0  # numbers read beside the observation, such as an action
+    dueling: bool = False  # may its head be split into a value and advantages?
+
+    def giving(self, outputs: int, *, extra: int = 0, dueling: bool = False) -> "NetworkSpec":
+        """The same inputs for another network."""
+        return replace(self, outputs=outputs, extra=extra, dueling=dueling)
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """Numbers that an agent learns without a network, such as a temperature."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
+
+    size: int = 1
+    initial: float = 0.0
+
+
+Spec = NetworkSpec | ParameterSpec
+VALUE = "value"  # the only segment of a bare parameter

@@ -1,0 +1,52 @@
+"""Tables as text."""
+
+import pytest
+from rich.text import Text
+
+from evorl.cli.tables import WIDTH, decimals, keep_together, table
+
+
+def test_columns_are_aligned_and_escaped():
+    assert table(("a", "number"), [("x\ny", "1"), ("z", "10")], "<>") == [
+        "a     number",
+        "x\\ny       1",
+        "z         10",
+    ]
+
+
+def test_markup_is_text():
+    assert table(("a",), [("[red]x[/red] :smile:",)], "<")[1] == "[red]x[/red] :smile:"
+
+
+def test_only_columns_that_may_wrap_do():
+    rows = [("x" * 60, "one two three " * 10, "y" * 30)]
+    lines = table(("a", "b", "c"), rows, "<<<", wraps=[1])
+    assert lines[1].startswith("x" * 60)
+    assert lines[1].endswith("y" * 30)
+    assert " ".join(line[62:78].strip() for line in lines[1:]) == ("one two three " * 10).strip()
+
+
+def test_a_table_that_need_not_be_wider_is_not():
+    rows = [("word " * 50, "word " * 50)]
+    assert max(map(len, table(("a", "b"), rows, "<<", wraps=[0, 1]))) <= WIDTH
+
+
+def test_items_stay_together():
+    text = ", ".join(f"option_{k} 0.5 → 0.25" for k in range(9))
+    for line in table(("a",), [(keep_together(text),)], "<", wraps=[0])[1:]:
+        assert line.startswith("option_")
+        assert line.rstrip(",").endswith("0.25")
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_colours_are_for_terminals(monkeypatch, colour):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1" if colour else "")
+    line = table(("state",), [(Text("finished", "green"),)], "<")[1]
+    assert line == ("\x1b[32mfinished\x1b[0m" if colour else "finished")
+
+
+@pytest.mark.parametrize(("values", "places"), [((), 3), ((0.5, -9.9), 3), ((0.5, -10.0), 1)])
+def test_decimals(values, places):
+    assert decimals(*values) == places
