@@ -29,13 +29,11 @@ from tqdm import tqdm
 
 from evorl.config import parse_config
 from evorl.distributed.world import World
-from evorl.envs import EnvSpec
 from evorl.networks.layout import shapes
 from evorl.pipeline.context import Context
-from evorl.reporting.console import Console
-from evorl.runs.directory import RunDirectory
-from evorl.training.office import Begin, make_office
-from evorl.training.rank import make_rank
+from evorl.pipeline.save import Save
+from evorl.training.resume import start
+from evorl.training.trainer import make_run
 
 AGENTS, BAR = 8, 0.90
 SLICES = 20  # of a generation
@@ -49,59 +47,61 @@ class Loop:
     ) -> None:
         config = parse_config(
             {
-                "env": {"id": "LunarLander-v3"},
+                "name": f"evolving-{evolving}",
+                "env": {"id": "LunarLander-v3", "backend": "sync"},
                 "population": {"size": AGENTS},
                 "evaluation": {"episodes": 3, "max_steps": 500, "confirm_episodes": 3},
                 "evolution": {"method": "evolution" if evolving else "none"},
                 "budget": {"env_steps": 10**9},
                 "compile": compiled,
+                "run": {"folder": str(folder)},
             },
             overrides,
         )
         world = World.start(AGENTS)
         stack.callback(world.close)
-        self.rank = rank = make_rank(config, world, EnvSpec(config.env.id, "sync"), stack)
-        directory = RunDirectory.create(folder, f"evolving-{evolving}")
-        console = Console(quiet=True)
-        self.office = make_office(config, directory, rank.everybody, rank.episodes, console)
-        self.population, self.context = rank.population, Context(AGENTS)
-        Begin(world, config, self.office, rank.everybody).anew(self.context)
-        rank.spread(self.context)
+        run = make_run(config, world, stack)
+        self.stages, self.population, self.context = (
+            run.stages,
+            run.parts.population,
+            Context(AGENTS),
+        )
+        save = Save(world, run.config, run.storage, run.parts.replays, [])  # writes nothing here
+        start(run, self.context, save)
         self.slice = max(1, config.evaluation.every // SLICES)  # rounds
 
     def begin(self) -> None:
         """Begin a generation."""
-        self.rank.gather.begin(self.context)
         self.before, self.spent = self.context.env_steps, 0.0
         self.updating = self.context.timer.seconds["update"]
 
     def train(self, rounds: int) -> bool:
         """So many rounds, or what is left of the generation; whether something is."""
-        rank, context, start = self.rank, self.context, time.perf_counter()
+        stages, context, begun = self.stages, self.context, time.perf_counter()
         until = min(context.iteration + rounds, context.ends)
         while context.iteration < until:
-            rank.collect(context)
-            rank.learn(context)
+            stages.collect(context)
+            stages.learn(context)
             context.iteration += 1
-        self.spent += time.perf_counter() - start
+        self.spent += time.perf_counter() - begun
         return context.iteration < context.ends
 
     def end(self) -> float:
         """Evaluate and evolve; the generation's steps per second without the evaluation."""
-        rank, context = self.rank, self.context
-        rank.evaluate(context)
-        start = time.perf_counter()
-        rank.gather(context)
-        self.spent += time.perf_counter() - start
-        self.office.hall(context)
-        self.office.budget(context)
-        start = time.perf_counter()
-        if self.office.evolve is not None:
-            self.office.evolve(context)
-        rank.turn(context)
-        rank.inherit(context)
-        rank.spread(context)
-        self.spent += time.perf_counter() - start
+        stages, context = self.stages, self.context
+        stages.evaluate(context)
+        begun = time.perf_counter()
+        stages.gather(context)
+        self.spent += time.perf_counter() - begun
+        stages.confirm(context)
+        stages.budget(context)
+        begun = time.perf_counter()
+        if stages.evolve is not None:
+            stages.evolve(context)
+        stages.end_episodes(context)
+        stages.inherit(context)
+        stages.broadcast(context)
+        self.spent += time.perf_counter() - begun
         self.updating = self.context.timer.seconds["update"] - self.updating
         return (context.env_steps - self.before) / self.spent
 

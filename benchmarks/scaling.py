@@ -30,14 +30,10 @@ import torch
 from evorl.config import parse_config
 from evorl.distributed.mesh import Mesh
 from evorl.distributed.world import World
-from evorl.envs import EnvSpec
 from evorl.pipeline.context import Context
 from evorl.pipeline.save import Save
-from evorl.reporting.console import Console
-from evorl.runs.directory import RunDirectory
-from evorl.runs.resume import make_checkpoints
-from evorl.training.office import Begin, Office, make_office
-from evorl.training.rank import Rank, make_rank
+from evorl.training.resume import start
+from evorl.training.trainer import make_run
 
 SPEEDUP, END = 1.8, 0.02  # the bars
 SLICES = 20  # of a generation: who is measured takes turns, as the machine's speed changes
@@ -47,59 +43,50 @@ CONFIG = Path(__file__).parents[1] / "configs" / "accelerate" / "cpu.yaml"
 OVERRIDES: list[str] = []  # of the command line
 
 
-def configured(agents: int, *overrides: str) -> Any:
+def configured(folder: str, agents: int, *overrides: str) -> Any:
     """The defaults, compiled as longer runs are, but for what the command line says."""
     given = {"env": {"id": "LunarLander-v3", "backend": "sync"}, "population": {"size": agents}}
     algorithm = {"learning_starts": 0}
     budget = {"env_steps": 10**9}
     config = {**given, "algorithm": algorithm, "budget": budget, "compile": True}
+    config["run"] = {"folder": folder, "if_exists": "number"}
     return parse_config(config, [*OVERRIDES, *overrides])
 
 
 class Loop:
     """A population on the ranks of a world, as the trainer runs it."""
 
-    def __init__(self, world: World, config: Any, stack: ExitStack, folder: str = "") -> None:
+    def __init__(self, world: World, config: Any, stack: ExitStack) -> None:
         self.world, self.config = world, config
-        self.rank: Rank = make_rank(config, world, EnvSpec(config.env.id, "sync"), stack)
-        self.office: Office | None = None
-        self.context, checkpoints = Context(config.population.size), None
-        if world.main:
-            directory = RunDirectory.create(folder, f"agents-{config.population.size}", "number")
-            everybody, episodes = self.rank.everybody, self.rank.episodes
-            self.office = make_office(
-                config, directory, everybody, episodes, Console(quiet=True), world.data
-            )
-            checkpoints = make_checkpoints(config, directory)
-        progress = self.office.progress if self.office else None
-        parts = (config.checkpoint, checkpoints, self.rank.replays, progress)
-        self.save = Save(world, *parts, shared=True)
-        Begin(world, config, self.office, self.rank.everybody).anew(self.context)
-        self.rank.spread(self.context)
+        run = make_run(config, world, stack)
+        self.stages, self.context = run.stages, Context(run.parts.population.size)
+        stateful = [stage for stage in (run.stages.confirm, run.stages.evolve) if stage]
+        self.save = Save(world, run.config, run.storage, run.parts.replays, stateful)
+        start(run, self.context, self.save)
 
     def rounds(self, count: int) -> None:
         """So many steps of every environment, with the updates that they call for."""
         for _ in range(count):
-            self.rank.collect(self.context)
-            self.rank.learn(self.context)
+            self.stages.collect(self.context)
+            self.stages.learn(self.context)
 
     def end(self) -> float:
         """The end of a generation; its seconds without the evaluation."""
-        context, rank = self.context, self.rank
-        rank.evaluate(context)
+        context, stages = self.context, self.stages
+        stages.evaluate(context)
         self.world.agree(False)  # the other rank may play longer: that is no cost of gathering
-        start = time.perf_counter()
-        rank.gather(context)
-        seconds = time.perf_counter() - start
-        if self.office:
-            self.office.hall(context)
-            self.office.budget(context)
-        start = time.perf_counter()
-        if self.office and self.office.evolve:
-            self.office.evolve(context)
-        for stage in (rank.turn, rank.inherit, self.save, rank.spread, rank.gather.begin):
+        begun = time.perf_counter()
+        stages.gather(context)
+        seconds = time.perf_counter() - begun
+        if self.world.main:
+            stages.confirm(context)
+            stages.budget(context)
+        begun = time.perf_counter()
+        if self.world.main and stages.evolve:
+            stages.evolve(context)
+        for stage in (stages.end_episodes, stages.inherit, self.save, stages.broadcast):
             stage(context)
-        return seconds + time.perf_counter() - start
+        return seconds + time.perf_counter() - begun
 
 
 class Plain:
@@ -170,8 +157,8 @@ def measure(generations: int, world: World, stack: ExitStack) -> dict[str, Any]:
     pair = World(world.accelerator, Mesh(1, 2), 600.0)
     folder = stack.enter_context(TemporaryDirectory())
 
-    split, plain = Loop(world, configured(8), stack, folder), Plain()
-    whole = Loop(alone, configured(8), stack, folder) if world.main else None
+    split, plain = Loop(world, configured(folder, 8), stack), Plain()
+    whole = Loop(alone, configured(folder, 8), stack) if world.main else None
     rounds = split.config.evaluation.every // SLICES
     one: Callable[[], object] = (lambda: whole.rounds(rounds)) if whole else (lambda: None)
     works: dict[str, Callable[[], object]] = {
@@ -185,8 +172,8 @@ def measure(generations: int, world: World, stack: ExitStack) -> dict[str, Any]:
             timed(world, work)
     seconds = in_slices(world, works, generations)
 
-    both = Loop(pair, configured(8, "compile=false"), stack, folder)  # data is never compiled
-    alike = Loop(alone, configured(8, "compile=false"), stack, folder) if world.main else None
+    both = Loop(pair, configured(folder, 8, "compile=false"), stack)  # data is never compiled
+    alike = Loop(alone, configured(folder, 8, "compile=false"), stack) if world.main else None
     alone_too: Callable[[], object] = (lambda: alike.rounds(rounds)) if alike else (lambda: None)
     timed(world, lambda: both.rounds(rounds))
     timed(world, main_only(world, alone_too))
@@ -200,7 +187,7 @@ def measure(generations: int, world: World, stack: ExitStack) -> dict[str, Any]:
         for c, (seconds, updates) in zip(loops, before, strict=True)
     ]
 
-    large = Loop(world, configured(16), stack, folder)
+    large = Loop(world, configured(folder, 16), stack)
     shares = []
     for _ in range(3):
         training = timed(world, lambda: large.rounds(large.config.evaluation.every))

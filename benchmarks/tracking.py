@@ -15,6 +15,7 @@ slower the tracked run is has two parts, and each is measured where it can be se
 W&B's service is a further process; its processor time is printed, too.
 """
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -31,16 +32,13 @@ import psutil
 import torch
 from tqdm import tqdm
 
-from evorl.config import dump_config, parse_config
+from evorl.config import parse_config
 from evorl.distributed.world import World
-from evorl.envs import EnvSpec
-from evorl.evolution.lineage import birth
 from evorl.pipeline.context import Context
-from evorl.reporting.console import Console
-from evorl.runs.directory import RunDirectory
+from evorl.pipeline.save import Save
 from evorl.runs.statistics import Estimate
-from evorl.training.office import Begin, make_office
-from evorl.training.rank import make_rank
+from evorl.training.resume import start
+from evorl.training.trainer import make_run
 
 AGENTS, ENVS, BAR = 8, 8, 0.01
 ROUNDS = 10  # of a turn: about an eighth of a second
@@ -101,49 +99,52 @@ class Loop:
 
     def __init__(self, stack: ExitStack, folder: Path, trackers: str, overrides: list[str]) -> None:
         data = {
-            "env": {"id": "LunarLander-v3", "num_envs": ENVS},
+            "name": f"trackers-{trackers}",
+            "env": {"id": "LunarLander-v3", "num_envs": ENVS, "backend": "sync"},
             "algorithm": {"learn_step": 2},
             "population": {"size": AGENTS},
             "evaluation": {"episodes": 5, "max_steps": 500},
             "budget": {"env_steps": 10**9},
             "compile": False,
             "tracking": TRACKERS[trackers],
+            "run": {"folder": str(folder)},
         }
         config = parse_config(data, overrides)
         world = World.start(AGENTS)
         stack.callback(world.close)
-        self.rank = rank = make_rank(config, world, EnvSpec(config.env.id, "sync"), stack)
-        directory = RunDirectory.create(folder, f"trackers-{trackers}")
-        directory.write_config(dump_config(config))
-        directory.append_lineage([birth(g, i, None) for i, g in enumerate(rank.everybody.genomes)])
-        console = Console(quiet=True)
-        office = make_office(config, directory, rank.everybody, rank.episodes, console)
-        self.tracking = Timed(office.tracking)
-        self.office = office._replace(tracking=self.tracking)
+        run = make_run(config, world, stack)
+        self.tracking = Timed(run.stages.tracking)
+        self.stages = dataclasses.replace(run.stages, tracking=self.tracking)
+        run = dataclasses.replace(run, stages=self.stages)
         self.context, self.watch = Context(AGENTS), Stopwatch()
+        save = Save(world, run.config, run.storage, run.parts.replays, [])  # writes nothing here
         with self.watch:
-            Begin(world, config, self.office, rank.everybody).anew(self.context)
-            rank.spread(self.context)
+            start(run, self.context, save)
+
+    @property
+    def end(self) -> list[Any]:
+        """The stages at a generation's end."""
+        stages = self.stages
+        return [
+            *(stages.evaluate, stages.gather, stages.confirm, stages.budget),
+            *(stages.record.evaluation, stages.show.evaluation, stages.refuse_all_dead),
+            *(stages.evolve, stages.record.births, stages.show.births, stages.track),
+            *(stages.end_episodes, stages.inherit, stages.broadcast),
+        ]
 
     def generation(self) -> Iterator[Lap]:
         """Train, evaluate, write down, track and evolve; the lap of every turn of training."""
-        rank, context = self.rank, self.context
-        with self.watch:
-            rank.gather.begin(context)
+        stages, context = self.stages, self.context
         while context.iteration < context.ends:
             with self.watch:
                 for _ in range(min(ROUNDS, context.ends - context.iteration)):
-                    rank.collect(context)
-                    rank.learn(context)
+                    stages.collect(context)
+                    stages.learn(context)
                     context.iteration += 1
             yield self.watch.laps[-1]
         with self.watch:
-            rank.evaluate(context)
-            rank.gather(context)
-            self.office.decide(context)
-            rank.turn(context)
-            rank.inherit(context)
-            rank.spread(context)
+            for stage in self.end:
+                stage(context)
 
     def turns(self) -> Iterator[Lap | None]:
         """The turns of generation after generation; None at the end of each."""

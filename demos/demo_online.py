@@ -11,16 +11,7 @@ import numpy.typing as npt
 import torch
 from tqdm import trange
 
-from evorl.algorithms.dqn import DQN, epsilon
-from evorl.algorithms.noise import Exploration
-from evorl.envs import EnvSpec, make_episodes, make_vector_env
-from evorl.experience import NStep, ReplayBuffer, UniformSampler
-from evorl.experience.loader import ReplayLoader
-from evorl.genome import Architecture, Genome
-from evorl.pipeline.evaluate import play
-from evorl.population.population import Population
-from evorl.seeding import generator, held_out
-from evorl.training.build import make_problem
+import evorl
 
 SEED, ENVS, EPISODES = 1, 4, 20
 LEARNING_RATES = (3e-4, 1e-3, 1e-3, 3e-3)
@@ -31,33 +22,32 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
     """Train for so many steps of every environment; held-out returns [agent, episode]."""
     torch.set_num_threads(1)  # networks this small lose more by waiting for each other
     agents = len(HIDDEN)
-    spec = EnvSpec("CartPole-v1", backend="sync")
-    env = make_vector_env(spec, agents, ENVS)
-    common = DQN(batch_size=64, epsilon_end=0.05, epsilon_steps=10_000).hyperparameters
+    spec = evorl.EnvSpec("CartPole-v1", backend="sync")
+    env = evorl.make_vector_env(spec, agents, ENVS)
+    algorithm = evorl.DQN(epsilon_end=0.05, epsilon_steps=10_000)
+    action = env.action
+    networks = algorithm.networks(evorl.observation_spec(env.observation), action)
     genomes = [
-        Genome(i, Architecture(HIDDEN[i]), common | {"lr": lr})
-        for i, lr in enumerate(LEARNING_RATES)
+        evorl.Genome(i, {"q": evorl.Architecture(hidden)}, algorithm.hyperparameters | {"lr": lr})
+        for i, (hidden, lr) in enumerate(zip(HIDDEN, LEARNING_RATES, strict=True))
     ]
-    population = Population(genomes, make_problem(env.observation, env.action.n), DQN(), seed=SEED)
+    population = evorl.Population(genomes, networks, algorithm, seed=SEED)
 
-    observation = env.observation
-    windows = NStep(agents * ENVS, 1, observation.shape, observation.dtype)
-    buffer = ReplayBuffer(
-        50_000, observation.shape, observation.dtype, n_step=1, num_replays=agents
-    )
-    sampler = UniformSampler(buffer, [generator(SEED, "sample", i) for i in range(agents)])
-    loader = ReplayLoader(sampler, "cpu")
-    exploration = Exploration(ENVS, env.action.n)
-    exploration.reseed([generator(SEED, "explore", i) for i in range(agents)])
+    shape, dtype = env.observation.shape, env.observation.dtype
+    windows = evorl.NStep(agents * ENVS, 1, shape, dtype)
+    buffer = evorl.ReplayBuffer(50_000, shape, dtype, n_step=1, num_replays=agents)
+    draws = [evorl.generator(SEED, "sample", i) for i in range(agents)]  # of each agent
+    sampler = evorl.UniformSampler(buffer, draws)
+    loader = evorl.ReplayLoader(sampler, "cpu")
+    noise = evorl.NoiseStreams(algorithm, ENVS, action)
+    noise.reseed([evorl.generator(SEED, "explore", i) for i in range(agents)])
 
-    schedule = [population.hyperparameter(f"epsilon_{part}") for part in ("start", "end", "steps")]
     obs = env.reset(range(agents * ENVS))
     for step in trange(rounds, unit="round", disable=None):
         # act: every agent in each of its environments
-        rate = epsilon(np.full(agents, step * ENVS), *schedule)
-        explore, random = exploration.draw(rate)
-        grid = obs.reshape(agents, ENVS, *observation.shape)
-        actions = population.act(grid, explore, random).reshape(-1)
+        exploration = population.exploration(np.full(agents, step * ENVS))
+        grid = obs.reshape(agents, ENVS, *shape)
+        actions = population.act(grid, noise.draw(), exploration).reshape(-1)
 
         # step and store: next_obs is the true last observation where an episode ended
         new = env.step(actions)
@@ -69,16 +59,17 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
 
         # learn: all batches of all agents and updates in one gather
         if step >= warm_up:
-            plans = population.plans(np.full(agents, updates))
-            learned = population.learn(loader.draw(plans), plans)
-            sampler.update_priorities(learned.td_errors, population.alive)
+            requests = population.requests(np.full(agents, updates))
+            learned = population.learn(loader.draw(requests), requests)
+            sampler.update_priorities(learned.priorities, population.alive)
     env.close()
 
-    episodes = make_episodes(spec, agents * EPISODES)
-    returns = play(population, episodes, held_out(SEED, EPISODES), max_steps=500).returns
+    episodes = evorl.make_episodes(spec, agents * EPISODES)
+    seeds = evorl.held_out(SEED, EPISODES)
+    returns = evorl.play(population, episodes, seeds, max_steps=500).returns
     episodes.close()
     for genome, own in zip(population.genomes, returns, strict=True):
-        hidden, lr = genome.architecture.hidden, genome.hyperparameters["lr"]
+        hidden, lr = genome.architectures["q"].hidden, genome.hyperparameters["lr"]
         print(f"agent {genome.id}: hidden {hidden!s:14} lr {lr:.0e}  mean return {own.mean():6.1f}")
     return returns
 

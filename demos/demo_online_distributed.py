@@ -11,20 +11,7 @@ Arguments override the configuration: budget.env_steps=50000
 import sys
 from contextlib import ExitStack
 
-from evorl.cli.errors import one_line_errors
-from evorl.config import RunConfig, dump_config, parse_config
-from evorl.distributed.world import World
-from evorl.evolution.lineage import birth
-from evorl.pipeline.context import Context
-from evorl.pipeline.save import Save
-from evorl.reporting.console import Console
-from evorl.runs.directory import RunDirectory
-from evorl.runs.resume import make_checkpoints
-from evorl.training.office import Begin, make_office
-from evorl.training.rank import make_rank
-from evorl.training.score import score_run
-from evorl.training.signals import ending_on_signals
-from evorl.training.trainer import choose_environments
+import evorl
 
 CONFIG = {
     "name": "lunar_lander_distributed",
@@ -40,59 +27,43 @@ CONFIG = {
 }
 
 
-def train(config: RunConfig, world: World, stack: ExitStack) -> None:
+def train(config: evorl.RunConfig, world: evorl.World, stack: ExitStack) -> None:
     """The loop; all ranks run it, and enter everything that involves the others together."""
-    console = Console(quiet=not world.main)  # only the main rank speaks
+    run = evorl.make_run(config, world, stack, evorl.Console())  # only the main rank speaks
+    stages, context = run.stages, evorl.Context(run.parts.population.size)
+    stateful = [stages.confirm, stages.evolve]  # what a checkpoint keeps besides the agents
+    save = evorl.Save(world, run.config, run.storage, run.parts.replays, stateful)
+    evorl.start(run, context, save)
 
-    # What every rank has: environments, its own agents and their replay, and the stages on them.
-    spec, _ = choose_environments(config, world)
-    rank = make_rank(config, world, spec, stack)
-
-    # What only the main rank has: the run's folder, and everything that decides.
-    office = checkpoints = folder = None
-    if world.main:
-        directory = RunDirectory.create(config.run.folder, config.name, config.run.if_exists)
-        stack.enter_context(directory.locked())  # nobody else writes there
-        directory.append_lineage([birth(g, i, None) for i, g in enumerate(rank.everybody.genomes)])
-        directory.write_config(dump_config(config))
-        office = make_office(config, directory, rank.everybody, rank.episodes, console, world.data)
-        stack.callback(office.tracking.close)  # W&B and TensorBoard, if `tracking` asks for them
-        checkpoints, folder = make_checkpoints(config, directory), directory.path
-    progress = office.progress if office else None
-    shared = world.shares_disk(folder, config.checkpoint.shared_filesystem)
-    save = Save(world, config.checkpoint, checkpoints, rank.replays, progress, shared=shared)
-
-    context = Context(config.population.size)
-    console.start(config.budget.env_steps, "training", "step")
-    Begin(world, config, office, rank.everybody).anew(context)
-    rank.spread(context)
     while not context.finished:
-        rank.gather.begin(context)  # a generation; it is equally long on all ranks
-        while context.iteration < context.ends:
-            rank.anneal(context)  # only prioritised replay knows it
-            rank.collect(context)  # one step of every environment
-            rank.learn(context)  # the updates that these steps call for
+        while context.iteration < context.ends:  # a generation; equally long on all ranks
+            stages.collect(context)  # one step of every environment
+            stages.learn(context)  # the updates that these steps call for
             context.iteration += 1
-            if office:
-                office.budget.tick(context)  # the bar
-        rank.evaluate(context)  # all agents on the same seeded episodes
-        rank.gather(context)  # weights, moments and fitness of all ranks reach the main one
-        if office:
-            office.decide(context)  # hall of fame, metrics, a table, selection and mutation
-        rank.turn(context)  # running episodes are cut
-        rank.inherit(context)  # children take over their parents' replays
-        save(context)
-        rank.spread(context)  # every rank takes its part of the new population, and proves it
+        stages.evaluate(context)  # all agents on the same seeded episodes
+        stages.gather(context)  # weights, moments and fitness of all ranks, as one snapshot
+        if world.main:
+            stages.confirm(context)  # the best agent so far, on episodes of its own
+            stages.budget(context)  # how long the next generation is, if there is one
+            stages.record.evaluation(context)  # metrics.jsonl and lineage.jsonl
+            stages.show.evaluation(context)  # a table
+            stages.refuse_all_dead(context)
+            stages.evolve(context)  # selection and mutation
+            stages.record.births(context)
+        stages.end_episodes(context)
+        stages.inherit(context)  # children take over their parents' replays
+        save(context)  # a checkpoint
+        stages.broadcast(context)  # every rank takes its part of the snapshot, and proves it
 
-    if office:
-        score = score_run(config, office, spec, context, console)
+    if world.main:
+        score = evorl.score_run(run, context)
         print(f"held-out score over {score.episodes} episodes: {score.mean.value:.1f}")
-        print(f"run: {office.directory.path}")
+        print(f"run: {run.storage.directory.path}")
 
 
 if __name__ == "__main__":
-    with one_line_errors(), ExitStack() as stack, ending_on_signals():
-        config = parse_config(CONFIG, sys.argv[1:], source="demo")
-        world = World.start(config.population.size, **dict(config.mesh))
+    with evorl.one_line_errors(), ExitStack() as stack, evorl.ending_on_signals():
+        config = evorl.parse_config(CONFIG, sys.argv[1:], source="demo")
+        world = evorl.World.start(config.population.size, **dict(config.mesh))
         stack.callback(world.close)
         train(config, world, stack)

@@ -50,10 +50,10 @@ def test_demo_online(capsys):
 def test_shipped_config(path, tmp_path):
     config = load_config(path, [*TINY, f"run.folder={tmp_path}"])
     result = train(config)
-    assert result.directory.path == tmp_path / path.stem
+    assert result.directory == tmp_path / path.stem
     assert result.score.episodes == 2
     assert np.isfinite(result.score.mean.value)
-    files = {file.name for file in result.directory.path.iterdir()}
+    files = {file.name for file in result.directory.iterdir()}
     assert files == {
         "config.yaml",
         "metrics.jsonl",

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "evorl"
 
 # From the bottom to the top: a module imports from lower rows, or from its own package.
 ROWS = [
-    ("", "errors", "seeding", "machine"),  # "" is evorl/__init__.py: the version
+    ("", "errors", "seeding", "machine"),  # "" is evorl/__init__.py: it imports when it is used
     ("config", "genome"),
     ("networks", "experience", "envs", "distributed"),
     ("algorithms",),
@@ -52,7 +52,7 @@ def imported(path):
 
 def inside(path):
     """What a file imports from evorl, without the prefix."""
-    for name in imported(path):
+    for name in [] if part_of(path) == "" else imported(path):
         if name == "evorl" or name.startswith("evorl."):
             yield name.removeprefix("evorl").removeprefix(".")
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from evorl.distributed.world import World
     from evorl.evolution.schedule import Schedule
     from evorl.reporting.console import Console
+    from evorl.training.resume import Resume
     from evorl.training.score import Score
-    from evorl.training.trainer import Resume
 
 
 @click.command
@@ -139,7 +139,9 @@ def run_and_print(
     before = set() if resume else _begun(config, None)
     try:
         with ending_on_signals():
-            result = run_training(config, console, schedule, world, resume)
+            result = run_training(
+                config, console=console, schedule=schedule, world=world, resume=resume
+            )
     except KeyboardInterrupt as error:
         for path in _begun(config, resume) - before:
             error.add_note(f"resume with evorl resume {path}")
@@ -151,7 +153,7 @@ def run_and_print(
         f"{whose}held-out score over {score.episodes} episodes: mean {show_estimate(score.mean)},"
         f" IQM {show_estimate(score.iqm)}"
     )
-    click.echo(f"best agent, metrics and summary: {result.directory.path}")
+    click.echo(f"best agent, metrics and summary: {result.directory}")
     return score
 
 

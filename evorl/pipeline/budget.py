@@ -1,17 +1,30 @@
-"""Budget: how long each generation is, and when the environment steps are spent.
+"""Generations: how long each is, what ends with it, and when the environment steps are spent.
 
 A generation's length is settled before it begins, from what all ranks have spent so far: so every
 rank ends it in the same iteration, without asking the others.
 """
 
+import warnings
+from pathlib import Path
+
+import numpy as np
+
 from evorl.config import BudgetConfig
+from evorl.errors import RunError
 from evorl.pipeline.context import Context
+from evorl.pipeline.snapshot import Progress, Snapshot
 from evorl.reporting.console import Console
+from evorl.runs.directory import BEST, CHECKPOINTS, RunDirectory
 
 
-def spent(config: BudgetConfig, context: Context) -> int:
+def generation_ends(context: Context) -> bool:
+    """True in the last iteration of a generation."""
+    return context.iteration + 1 >= context.ends
+
+
+def spent(config: BudgetConfig, progress: Progress) -> int:
     """Environment steps that count against the budget."""
-    return config.spent(context.env_steps, context.evaluation_steps)
+    return config.spent(progress.env_steps, progress.evaluation_steps)
 
 
 class Budget:
@@ -31,33 +44,69 @@ class Budget:
 
     def begin(self, context: Context) -> None:
         """Before the first generation of a run, or of what is left of one."""
-        self._shown = 0
-        self._show(spent(self.config, context))
-        self._evaluated = context.evaluation_steps
-        self._plan(context, context.iteration)
+        snapshot, self._shown = context.snapshot, 0
+        self._show(spent(self.config, snapshot))
+        self._evaluated = snapshot.evaluation_steps
+        self._plan(snapshot, snapshot.begins)
 
     def __call__(self, context: Context) -> None:
         """At a generation's end, on the steps of all ranks: finished, or how long is the next?"""
-        self._show(spent(self.config, context))
-        context.latest_evaluation = context.evaluation_steps - self._evaluated
-        self._evaluated = context.evaluation_steps
-        context.finished |= context.last
-        self._plan(context, context.ends)
+        snapshot = context.snapshot
+        self._show(spent(self.config, snapshot))
+        snapshot.latest_evaluation = snapshot.evaluation_steps - self._evaluated
+        self._evaluated = snapshot.evaluation_steps
+        snapshot.finished |= snapshot.last
+        self._plan(snapshot, snapshot.ends)
 
     def tick(self, context: Context) -> None:
         """After every iteration."""
         self._show(self._shown + self.per_iteration)
 
-    def _plan(self, context: Context, start: int) -> None:
-        ahead = context.latest_evaluation if self.config.counts == "all" else 0
-        left = self.config.env_steps - spent(self.config, context) - ahead
-        context.finished |= left <= 0
+    def _plan(self, snapshot: Snapshot, start: int) -> None:
+        ahead = snapshot.latest_evaluation if self.config.counts == "all" else 0
+        left = self.config.env_steps - spent(self.config, snapshot) - ahead
+        snapshot.finished |= left <= 0
         length = min(self.every, -(-left // self.per_iteration))
-        context.begins, context.ends = start, start + length
+        snapshot.begins, snapshot.ends = start, start + length
         # Where some steps don't count (those in which an environment only resets) the last, short
         # generation may leave a few unspent: no further one is worth its evaluation.
-        context.last = length < self.every
+        snapshot.last = length < self.every
 
     def _show(self, now: int) -> None:
         self.console.advance(now - self._shown)
         self._shown = now
+
+
+class RefuseAllDead:
+    """Ends a run that nobody survives; if they died at its very end, it cannot be resumed."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+
+    def __call__(self, context: Context) -> None:
+        """After the evaluation of all ranks."""
+        snapshot = context.snapshot
+        if np.isfinite(snapshot.fitness).any():
+            return
+        if snapshot.finished:
+            warnings.warn(
+                f"all agents are dead in generation {snapshot.ended}, the last: what the run"
+                " returns is the best agent from before; to train further, start a new run with a"
+                " smaller algorithm.lr",
+                stacklevel=2,
+            )
+            return
+        best, last = self.directory.path / BEST, self._last_good(snapshot.ended)
+        left = f"{best} has the best agent there was" if best.exists() else "none was kept"
+        left += f", {last} is the last good checkpoint" if last else ""
+        raise RunError(
+            f"{self.directory.path}: all agents are dead in generation {snapshot.ended},"
+            " their loss, weights or returns are not finite; try a smaller algorithm.lr"
+            f" ({left})"
+        )
+
+    def _last_good(self, generation: int) -> Path | None:
+        """The newest checkpoint from before this generation: if it was the last, it has its own."""
+        found = (self.directory.path / CHECKPOINTS).glob("generation-" + "[0-9]" * 6)
+        last = f"generation-{generation:06}"
+        return max((path for path in found if path.name <= last), default=None)

@@ -1,4 +1,4 @@
-"""The hall of fame: the best agent ever seen, chosen by episodes that selection did not see.
+"""The champion: the best agent ever seen, chosen by episodes that selection did not see.
 
 The highest of many noisy fitnesses is biased upward. So a generation's best becomes the best of the
 run only if it also wins on further seeds, the same for all candidates. They are played in waves,
@@ -16,14 +16,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.config import EvaluationConfig
+from evorl.config import RunConfig
 from evorl.envs import Episodes
 from evorl.errors import RunError
 from evorl.genome import Genome
-from evorl.pipeline.context import Context
+from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.evaluate import play, standard_errors
-from evorl.pipeline.everybody import Everybody, pack, unpack
-from evorl.pipeline.failures import count_failures
+from evorl.pipeline.snapshot import Snapshot, pack, unpack
 from evorl.population.group import AgentState, newborn
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
@@ -44,39 +43,39 @@ class Champion(NamedTuple):
     own_steps: int
     own_updates: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the weights."""
-        known = {name: getattr(self, name) for name in ("generation", "own_steps", "own_updates")}
-        return known | {"genome": self.genome.to_json(), "steps": self.state.steps}
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any], state: AgentState) -> "Champion":
-        """Back from to_json's values and the weights."""
-        known = {name: values[name] for name in ("generation", "own_steps", "own_updates")}
-        return cls(Genome.from_json(values["genome"]), state, **known)
+class Confirm:
+    """Lets the best of each evaluation play further, and keeps best/ in the run's directory."""
 
-
-class HallOfFame:
-    """Confirms the best of each evaluation, and keeps best/ in the run's directory."""
+    name = "champion"
 
     def __init__(
         self,
-        everybody: Everybody,
+        population: Population,
         episodes: Episodes,
         directory: RunDirectory,
-        config: EvaluationConfig,
-        *,
-        env_id: str,
-        seed: int,
-        stop_at: float | None = None,
+        config: RunConfig,
     ) -> None:
-        self.everybody, self.episodes, self.directory = everybody, episodes, directory
-        self.env_id, self.max_steps, self.stop_at = env_id, config.max_steps, stop_at
-        self.seeds = integers(seed, "confirmation", count=config.confirm_episodes)
+        """Of the population it takes the networks and the algorithm only."""
+        self.networks, self.specs = population.networks, population.specs
+        self.algorithm = population.algorithm
+        self.episodes, self.directory, self.env_id = episodes, directory, config.env.id
+        self.max_steps, self.stop_at = config.evaluation.max_steps, config.budget.stop_at
+        count = config.evaluation.confirm_episodes
+        self.seeds = integers(config.seed, "confirmation", count=count)
         self.best: SavedAgent | None = None
         self.champion: Champion | None = None  # the best, ready to have children
         self.returns: Floats | None = None  # [E] of the best, on the further seeds
-        self.score = -np.inf  # their mean
+
+    @property
+    def score(self) -> float:
+        """The champion's mean return on the further seeds; -inf if there is none."""
+        return -np.inf if self.returns is None else _score(self.returns)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the champion is as good as the run was to become."""
+        return self.stop_at is not None and self.score >= self.stop_at
 
     def __call__(self, context: Context) -> None:
         """Only an agent that may beat the confirmed score plays the further episodes.
@@ -84,26 +83,32 @@ class HallOfFame:
         Fitness and score come from different seeds, so a standard error is allowed for. Of equals
         the later one is kept: it has learned longer.
         """
-        agent = int(np.argmax(np.nan_to_num(context.fitness, nan=-np.inf)))
-        error = np.nan_to_num(standard_errors(context.returns)[agent])
-        if not np.isfinite(context.fitness[agent]) or context.fitness[agent] + error < self.score:
+        snapshot = context.snapshot
+        snapshot.best = self.score
+        agent = int(np.argmax(np.nan_to_num(snapshot.fitness, nan=-np.inf)))
+        fitness = snapshot.fitness[agent]
+        error = np.nan_to_num(standard_errors(snapshot.returns)[agent])
+        if not np.isfinite(fitness) or fitness + error < self.score:
             return
         with context.timer("evaluate"):
-            returns = self._confirm(context, agent)
-        if returns is None or _score(returns) < self.score:
-            return
-        self.returns, self.score = returns, _score(returns)
-        self.best = self._snapshot(context, agent)
+            returns = self._confirm(snapshot, agent)
+        if returns is not None and _score(returns) >= self.score:
+            self.returns = returns
+            self._keep(snapshot, agent)
+
+    def _keep(self, snapshot: Snapshot, agent: int) -> None:
+        """This agent is the champion from now on."""
+        snapshot.best = self.score
+        self.best = self._snapshot(snapshot, agent)
         self.champion = Champion(
             self.best.genome,
-            self.everybody.state(agent),
-            context.generation,
-            int(context.agent_steps[agent]),
-            int(context.agent_updates[agent]),
+            snapshot.states[agent],
+            snapshot.ended,
+            int(snapshot.agent_steps[agent]),
+            int(snapshot.agent_updates[agent]),
         )
         self.directory.save_best(self.best)
-        if self.stop_at is not None and self.score >= self.stop_at:
-            context.finished = True
+        snapshot.finished |= self.reached
 
     def returned(self) -> SavedAgent:
         """What the run returns; RunError if no agent was ever any good."""
@@ -114,16 +119,15 @@ class HallOfFame:
             )
         return self.best
 
-    def _confirm(self, context: Context, agent: int) -> Floats | None:
+    def _confirm(self, snapshot: Snapshot, agent: int) -> Floats | None:
         """Its returns on the further seeds; None if it was clearly behind before the last."""
-        everybody = self.everybody
-        alone = Population([everybody.genomes[agent]], everybody.networks, everybody.algorithm)
-        alone.rebuild(alone.genomes, [newborn(everybody.state(agent).online)])
+        alone = Population([snapshot.genomes[agent]], self.networks, self.algorithm)
+        alone.rebuild(alone.genomes, [newborn(snapshot.states[agent].online)])
         returns = np.zeros(0)
         for wave in _waves(len(self.seeds)):
             played = play(alone, self.episodes, self.seeds[wave], self.max_steps)
-            count_failures(context, self.episodes.failures)
-            context.evaluation_steps += played.steps
+            count_failures(snapshot, self.episodes.failures)
+            snapshot.evaluation_steps += played.steps
             returns = np.append(returns, played.returns[0])
             if len(returns) < len(self.seeds) and self._clearly_behind(returns):
                 return None
@@ -137,25 +141,24 @@ class HallOfFame:
         error = np.nan_to_num(standard_errors(lead[None])[0])
         return bool(lead.mean() + error < 0)
 
-    def _snapshot(self, context: Context, agent: int) -> SavedAgent:
+    def _snapshot(self, snapshot: Snapshot, agent: int) -> SavedAgent:
         facts = {
             "env": self.env_id,
             "place": agent,
-            "fitness": float(context.fitness[agent]),
+            "fitness": float(snapshot.fitness[agent]),
             "confirmed": self.score if np.isfinite(self.score) else None,
-            "generation": context.generation,
-            "env_steps": context.env_steps,
-            "own_steps": int(context.agent_steps[agent]),
+            "generation": snapshot.ended,
+            "env_steps": snapshot.env_steps,
+            "own_steps": int(snapshot.agent_steps[agent]),
         }
-        genome = self.everybody.genomes[agent]
-        return self._saved(genome, self.everybody.state(agent), facts)
+        return self._saved(snapshot.genomes[agent], snapshot.states[agent], facts)
 
     def _saved(self, genome: Genome, state: AgentState, facts: dict[str, Any]) -> SavedAgent:
         return SavedAgent(
             genome,
-            self.everybody.specs,
+            self.specs,
             state.online,
-            self.everybody.algorithm.model_dump(mode="json"),
+            self.algorithm.model_dump(mode="json"),
             Interface.of(self.episodes.spaces),
             facts,
         )
@@ -163,26 +166,20 @@ class HallOfFame:
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `restore` needs, as JSON and tensors."""
         if self.best is None or self.champion is None or self.returns is None:
-            return {"champion": None}, {}
-        values = {
-            "champion": self.champion.to_json(),
-            "facts": self.best.facts,
-            "score": self.score if np.isfinite(self.score) else None,
-        }
-        tensors = {f"champion.{k}": v for k, v in pack([self.champion.state]).items()}
-        return values, tensors | {"confirmation": torch.from_numpy(self.returns)}
+            return {}, {}
+        values = {**self.champion._asdict(), "genome": self.champion.genome.to_json()}
+        values |= {"state": self.champion.state.steps, "facts": self.best.facts}
+        return values, pack([self.champion.state]) | {"returns": torch.from_numpy(self.returns)}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Go on from an earlier `state`; best/ becomes what it was then."""
-        found = values["champion"]
-        if found is None:
+        """Resume from an earlier `state`; best/ becomes what it was then."""
+        if not values:
             return
-        start = "champion."
-        own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
-        self.champion = Champion.from_json(found, unpack(own, {0: found["steps"]})[0])
-        self.best = self._saved(self.champion.genome, self.champion.state, values["facts"])
-        self.score = -np.inf if values["score"] is None else values["score"]
-        self.returns = tensors["confirmation"].numpy().copy()
+        genome, (state,) = Genome.from_json(values["genome"]), unpack(tensors, [values["state"]])
+        numbers = (values[name] for name in Champion._fields[2:])
+        self.champion = Champion(genome, state, *numbers)
+        self.best = self._saved(genome, state, values["facts"])
+        self.returns = tensors["returns"].numpy().copy()
         self.directory.save_best(self.best)
 
 

@@ -10,9 +10,8 @@ from evorl.algorithms.noise import NoiseStreams
 from evorl.distributed.replicas import Copies
 from evorl.envs import Step, VectorEnv
 from evorl.experience import NStep, ReplayBuffer, Sampler, Transitions
-from evorl.pipeline.context import Context
+from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.exchange import Exchange
-from evorl.pipeline.failures import count_failures
 from evorl.population.population import Population
 from evorl.seeding import generator, integers
 

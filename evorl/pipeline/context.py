@@ -1,76 +1,99 @@
-"""What the stages of a training run share.
-
-Legend: P agents, E episodes of an evaluation.
-"""
+"""What the stages of a run share: how far this rank's agents have come, and where its time goes."""
 
 import time
+import warnings
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from evorl.pipeline.timer import Timer
+from evorl.envs.rebuilding import Failures, with_trace
+from evorl.pipeline.snapshot import COUNTS, Progress, Snapshot
 
-# What belongs to an agent, and what all ranks together have counted.
-ARRAYS = ("agent_steps", "agent_updates", "loss", "exploration", "returns", "fitness")
-PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
-COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
+
+class Timer:
+    """Adds up the seconds spent under each name; a measurement costs about a microsecond."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def __call__(self, name: str) -> "Span":
+        """Time what runs inside."""
+        return Span(self.seconds, name)
+
+    def shares(self) -> dict[str, float]:
+        """Each name's part of the measured time; they add up to 1."""
+        total = sum(self.seconds.values())
+        return {name: spent / total for name, spent in self.seconds.items()} if total else {}
+
+
+class Span:
+    """One measurement; contextlib's generators would take several times as long."""
+
+    __slots__ = ("_name", "_seconds", "_start")
+
+    def __init__(self, seconds: dict[str, float], name: str) -> None:
+        self._seconds, self._name = seconds, name
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds[self._name] += time.perf_counter() - self._start
 
 
 @dataclass
-class Context:
-    """The state of a run that stages hand on. An iteration is one step of every environment.
+class Context(Progress):
+    """This rank's agents. An iteration is one step of every environment.
 
     Counts are those of all ranks at the generation's beginning, and this rank's own since then.
     """
 
-    agents: int
     iteration: int = 0
-    generation: int = 0
-    begins: int = 0  # the iteration with which the generation that was planned last begins
-    ends: int = 0  # the iteration before which it is over
-    last: bool = False  # this generation is
-    finished: bool = False
-    env_steps: int = 0  # training steps of all agents together, of those replaced since, too
-    evaluation_steps: int = 0  # environment steps spent on scoring
-    latest_evaluation: int = 0  # of these, in the latest generation
-    updates: int = 0  # of all agents together
-    episodes: int = 0  # training episodes that ended by themselves
-    failures: int = 0  # exceptions of environments, which were rebuilt
     timer: Timer = field(default_factory=Timer)
     began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        # Each agent's own steps, its ancestors' included: what its exploration goes by.
-        self.agent_steps: npt.NDArray[np.int64] = np.zeros(self.agents, dtype=np.int64)
-        self.new_steps = self.agent_steps.copy()  # of the current iteration
-        self.agent_updates = self.agent_steps.copy()  # likewise with those of its ancestors
-        self.loss: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # latest of each agent
-        self.exploration = np.ones(self.agents)
-        self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
-        self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # their means
+        super().__post_init__()
+        self.new_steps = np.zeros(self.agents, dtype=np.int64)  # of the current iteration
+        self._before = dict.fromkeys(COUNTS, 0)  # counts at the generation's beginning
+        self._snapshot: Snapshot | None = None
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What belongs to the agents, for a message or a file."""
-        return {f"context.{name}": torch.from_numpy(getattr(self, name)) for name in ARRAYS}
+    @property
+    def snapshot(self) -> Snapshot:
+        """All agents of all ranks at the latest generation's end; the main rank has it."""
+        if self._snapshot is None:
+            raise RuntimeError("there is no snapshot: only on the main rank, after Gather")
+        return self._snapshot
 
-    def numbers(self) -> dict[str, int]:
-        """What all ranks have in common."""
-        return {name: getattr(self, name) for name in (*COUNTS, *PLAN)}
+    @snapshot.setter
+    def snapshot(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
 
-    def take(self, numbers: dict[str, int], tensors: dict[str, Tensor], own: slice) -> None:
-        """Become what `numbers` and `tensors` once were, for some of the agents."""
-        for name in (*COUNTS, *PLAN):
-            setattr(self, name, numbers[name])
-        for name in ARRAYS:
-            setattr(self, name, tensors[f"context.{name}"].numpy()[own].copy())
-        self.agents = len(self.agent_steps)
+    def begin_generation(self, snapshot: Progress, own: slice) -> None:
+        """Go on from where all ranks together are; what is counted from now on is this rank's."""
+        self.take(snapshot.numbers(), snapshot.arrays(), own)
         self.new_steps = np.zeros_like(self.agent_steps)
+        self._before = {name: getattr(self, name) for name in COUNTS}
 
-    def inherit(self, parents: npt.NDArray[np.int64]) -> None:
-        """Agent i is from now on a child of agent parents[i], or the same where parents[i] = i."""
-        self.agent_steps = self.agent_steps[parents]
-        self.agent_updates = self.agent_updates[parents]
-        self.loss = self.loss[parents]
+    def counted(self) -> dict[str, int]:
+        """What this rank has counted in this generation."""
+        return {name: getattr(self, name) - self._before[name] for name in COUNTS}
+
+
+def count_failures(progress: Progress, failures: Failures) -> None:
+    """Warns of every new one; EnvError, with the environment's own traceback, past the limit.
+
+    Of other ranks' failures those before this generation count, too.
+    """
+    limit = failures.limit
+    for failure in failures.take():
+        progress.failures += 1
+        if progress.failures > limit:
+            what = f"raised too often ({progress.failures}, {limit} allowed; mend it or allow more)"
+            raise with_trace(f"env.max_failures: {failures.env_id!r} {what}", failure)
+        warnings.warn(
+            f"{failures.env_id!r} raised, and a new environment took its place"
+            f" ({progress.failures} of {limit} allowed by env.max_failures): {failure.line}",
+            stacklevel=2,
+        )

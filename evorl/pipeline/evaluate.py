@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from evorl.config import EvaluationConfig
 from evorl.envs import Episodes
-from evorl.pipeline.context import Context
-from evorl.pipeline.failures import count_failures
+from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.learn import warn_dead
 from evorl.population.population import Population
 from evorl.seeding import integers

@@ -1,90 +1,147 @@
-"""Gather: at a generation's end every rank tells the main rank what it has.
+"""Gather and Broadcast: from all ranks to one snapshot on the main rank, and back to all.
 
-From here until `Spread` the main rank's context is about all agents of all ranks.
+In one process the snapshot is handed on. Over several ranks it travels as bytes, and every rank
+proves by hash that it has its rows.
 
 Legend: P agents of the run, p of this rank, E episodes.
 """
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import load
-from torch import Tensor
 
 from evorl.distributed.world import World
 from evorl.errors import RunError
-from evorl.genome import Genome
-from evorl.pipeline.context import ARRAYS, COUNTS, Context
+from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import fitness_of
-from evorl.pipeline.everybody import Everybody, digests, pack, unpack
+from evorl.pipeline.snapshot import ARRAYS, COUNTS, Snapshot, digests
 from evorl.population.group import AgentState
+from evorl.population.grouping import kinds_of
 from evorl.population.population import Population
 from evorl.runs.checkpoint import serialise
 
 FACTS = "facts"  # JSON, as bytes
 
+Floats = npt.NDArray[np.float64]
+
 
 class Gather:
-    """Brings weights, moments, fitness and counts of all ranks to the main rank."""
+    """At a generation's end: weights, moments, fitness and counts of all ranks, on the main one."""
 
-    def __init__(self, world: World, population: Population, everybody: Everybody) -> None:
-        self.world, self.population, self.everybody = world, population, everybody
-        self._before = dict.fromkeys(COUNTS, 0)  # of all ranks at the generation's beginning
-
-    def begin(self, context: Context) -> None:
-        """A generation begins: what this rank counts from now on is its own."""
-        self._before = {name: getattr(context, name) for name in COUNTS}
+    def __init__(
+        self,
+        world: World,
+        population: Population,
+        fitness: Callable[[Floats], Floats] = fitness_of,
+    ) -> None:
+        self.world, self.population, self.fitness = world, population, fitness
 
     def __call__(self, context: Context) -> None:
         """Send; on the main rank, put together what all have sent."""
         self.world.barrier(f"the end of generation {context.generation}")
-        sent = self.world.gather(self._message(context))
-        if sent is not None:
-            self._assemble(context, [_read(payload) for payload in sent])
+        own = self._own(context)
+        if self.world.size > 1:
+            sent = self.world.gather(self._message(own, context))
+            if sent is None:
+                return
+            own = self._join(own, [_read(payload) for payload in sent])
+        own.generation += 1
+        own.fitness = self.fitness(own.returns)  # of all episodes, whoever played them
+        context.snapshot = own
 
-    def _message(self, context: Context) -> bytes:
+    def _own(self, context: Context) -> Snapshot:
+        """This rank's part."""
         population = self.population
-        states = [population.state(i) for i in range(population.size)]
-        facts = {
-            "genomes": [genome.to_json() for genome in population.genomes],
-            "alive": population.alive.tolist(),
-            "steps": [state.steps for state in states],
-            "digests": digests(states) if self.world.data > 1 else {},
-            "counts": {name: getattr(context, name) - self._before[name] for name in COUNTS},
+        states = [_on_cpu(population.state(i)) for i in range(population.size)]
+        own = Snapshot(population.genomes, states, population.alive)
+        own.take(context.numbers(), context.arrays())
+        return own
+
+    def _message(self, own: Snapshot, context: Context) -> bytes:
+        facts = own.to_json() | {
+            "counted": context.counted(),
+            "digests": digests(own.states) if self.world.data > 1 else {},
         }
-        tensors = pack(states) if self.world.data_rank == 0 else {}
-        tensors |= context.tensors()
+        tensors = own.tensors()
+        if self.world.data_rank > 0:  # the first of those that hold the same agents sends them
+            tensors = {k: v for k, v in tensors.items() if not k[0].isdigit()}
         tensors[FACTS] = torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
         return serialise(tensors)
 
-    def _assemble(
-        self, context: Context, sent: list[tuple[dict[str, Any], dict[str, Tensor]]]
-    ) -> None:
-        data = self.world.data
-        for rank, (facts, _) in enumerate(sent):
-            refuse_other(rank, facts["digests"], sent[rank - rank % data][0]["digests"])
-        genomes: list[Genome] = []
-        states: list[AgentState] = []
-        alive: list[bool] = []
-        for facts, tensors in sent[::data]:  # one of the ranks that hold the same agents
-            own = dict(enumerate(facts["steps"]))
-            weights = {k: v for k, v in tensors.items() if k[0].isdigit()}
-            states += [state for _, state in sorted(unpack(weights, own).items())]
-            genomes += [Genome.from_json(genome) for genome in facts["genomes"]]
-        for row in range(0, len(sent), data):  # an agent that died on one of them is dead
-            rows = [facts["alive"] for facts, _ in sent[row : row + data]]
-            alive += [all(column) for column in zip(*rows, strict=True)]
-        self.everybody.meet(genomes, states, alive)
-        for name in ARRAYS:
-            parts = [tensors[f"context.{name}"].numpy() for _, tensors in sent]
-            setattr(context, name, np.concatenate(_joined(name, parts, data)))
-        context.fitness = fitness_of(context.returns)  # of all episodes, whoever played them
-        context.agents = len(genomes)
-        for name in COUNTS:
-            new = sum(facts["counts"][name] for facts, _ in sent)
-            setattr(context, name, self._before[name] + new)
+    def _join(self, own: Snapshot, sent: list[tuple[Snapshot, dict[str, Any]]]) -> Snapshot:
+        data, parts = self.world.data, [part for part, _ in sent]
+        for rank, (_, facts) in enumerate(sent):
+            refuse_other(rank, facts["digests"], sent[rank - rank % data][1]["digests"])
+        rows = [parts[row : row + data] for row in range(0, len(parts), data)]  # the same agents
+        joined = Snapshot(
+            [genome for row in rows for genome in row[0].genomes],
+            [state for row in rows for state in row[0].states],
+            # an agent that died on one of them is dead
+            np.concatenate([np.all([part.alive for part in row], 0) for row in rows]),
+        )
+        arrays = {name: np.concatenate([getattr(row[0], name) for row in rows]) for name in ARRAYS}
+        arrays["returns"] = np.concatenate([_interleaved([p.returns for p in row]) for row in rows])
+        here, everywhere = sent[0][1], [facts["counted"] for _, facts in sent]
+        new = {n: sum(c[n] for c in everywhere) - here["counted"][n] for n in COUNTS}
+        numbers = own.numbers()
+        joined.take(numbers | {n: numbers[n] + new[n] for n in COUNTS}, arrays)
+        return joined
+
+
+class Broadcast:
+    """Every rank takes its rows of the next generation, and proves that it really has them."""
+
+    def __init__(self, world: World, population: Population) -> None:
+        self.world, self.population = world, population
+
+    def __call__(self, context: Context) -> None:
+        """The same bytes on all ranks."""
+        proof: dict[str, str] = {}
+        if self.world.size == 1:
+            snapshot = context.snapshot
+        else:
+            snapshot, proof = self._receive(context)
+        own = self.world.places(snapshot.agents)
+        context.begin_generation(snapshot, slice(own.start, own.stop))
+        self._rebuild(snapshot, own)
+        self._prove(snapshot, own, proof)
+
+    def _receive(self, context: Context) -> tuple[Snapshot, dict[str, str]]:
+        values = tensors = None
+        if self.world.main:
+            snapshot = context.snapshot
+            facts = snapshot.to_json() | {"digests": digests(snapshot.states)}
+            values, tensors = json.dumps(facts).encode(), snapshot.packed()
+        facts = json.loads(self.world.broadcast(values))
+        return Snapshot.unpacked(facts, load(self.world.broadcast(tensors))), facts["digests"]
+
+    def _rebuild(self, snapshot: Snapshot, own: range) -> None:
+        population, ours = self.population, slice(own.start, own.stop)
+        kinds = kinds_of(population.specs, snapshot.genomes, population.compiled is not None)
+        population.rebuild(snapshot.genomes[ours], snapshot.states[ours], kinds[ours])
+        population.alive = snapshot.alive[ours].copy()
+
+    def _prove(self, snapshot: Snapshot, own: range, proof: dict[str, str]) -> None:
+        population, rank = self.population, self.world.rank
+        try:
+            population.check(snapshot.states[own.start : own.stop])
+        except RuntimeError as error:
+            raise RunError(f"rank {rank} does not have what the main rank sent: {error}") from None
+        if not proof:  # in one process there are no bytes that could be others
+            return
+        live = [population.state(i) for i in range(population.size)]
+        for name, value in digests(live, own.start).items():
+            if value != proof[name]:
+                agent, _, tensor = name.partition(".")
+                raise RunError(
+                    f"rank {rank}: {tensor} of agent {snapshot.genomes[int(agent)].id} is not what"
+                    " the main rank has written down"
+                )
 
 
 def refuse_other(rank: int, found: dict[str, str], first: dict[str, str]) -> None:
@@ -96,15 +153,13 @@ def refuse_other(rank: int, found: dict[str, str], first: dict[str, str]) -> Non
             )
 
 
-def _joined(name: str, parts: list[Any], data: int) -> list[Any]:
-    """One part for each place along the population axis."""
-    if name != "returns":
-        return parts[::data]
-    # rank d of the data axis played episodes d, d + data, …
-    return [_interleaved(parts[row : row + data]) for row in range(0, len(parts), data)]
+def _on_cpu(state: AgentState) -> AgentState:
+    online, target, m, v = ({name: each.cpu() for name, each in own.items()} for own in state[:4])
+    return AgentState(online, target, m, v, state.steps)
 
 
-def _interleaved(parts: list[Any]) -> Any:
+def _interleaved(parts: Sequence[Floats]) -> Floats:
+    """Rank d of the data axis played episodes d, d + data, …"""
     agents, episodes = len(parts[0]), sum(part.shape[1] for part in parts)
     found = np.empty((agents, episodes))
     for d, part in enumerate(parts):
@@ -112,7 +167,7 @@ def _interleaved(parts: list[Any]) -> Any:
     return found
 
 
-def _read(payload: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read(payload: bytes) -> tuple[Snapshot, dict[str, Any]]:
     tensors = load(payload)
     facts = json.loads(tensors.pop(FACTS).numpy().tobytes())
-    return facts, tensors
+    return Snapshot.unpacked(facts, tensors), facts

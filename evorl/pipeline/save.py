@@ -1,31 +1,36 @@
-"""Save: a checkpoint after every generation, from which the run goes on to the same bytes.
+"""Save: a checkpoint after a generation, from which the run resumes to the same bytes.
 
 Every rank writes its own replays, the main rank all the rest. A disk that is full is no reason to
-stop: the run says so, and goes on with the checkpoint before.
+stop: the run says so, and keeps the checkpoint before.
 """
 
 import json
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
-from evorl.config import CheckpointConfig, RunConfig
+from evorl.config import RunConfig
 from evorl.distributed.world import World
 from evorl.errors import CheckpointError, RunError
 from evorl.experience import Replays
-from evorl.genome import Genome
-from evorl.pipeline.broadcast import digest_of
-from evorl.pipeline.champion import HallOfFame
 from evorl.pipeline.context import Context
-from evorl.pipeline.everybody import Everybody, pack, unpack
-from evorl.pipeline.evolve import Evolve
-from evorl.population.group import AgentState
-from evorl.runs.checkpoint import Checkpoint, Checkpoints, Draft, Written, serialise
+from evorl.pipeline.snapshot import POPULATION, STAGES, Snapshot
+from evorl.pipeline.task import Stateful
+from evorl.runs.checkpoint import Checkpoints, Draft, Written, serialise
 from evorl.runs.directory import RunDirectory
 
-POPULATION, PROGRESS = "population", "progress"
+
+@dataclass(frozen=True)
+class Storage:
+    """Where a run is kept; the main rank writes there."""
+
+    directory: RunDirectory
+    checkpoints: Checkpoints
+    shared: bool  # whether all ranks see the folder
 
 
 class Save:
@@ -34,38 +39,41 @@ class Save:
     def __init__(
         self,
         world: World,
-        config: CheckpointConfig,
-        checkpoints: Checkpoints | None,
+        config: RunConfig,
+        storage: Storage,
         replays: Replays,
-        progress: "Progress | None",
-        *,
-        shared: bool,
+        stages: Sequence[Stateful],
     ) -> None:
-        """`checkpoints` are the main rank's; `shared`: all ranks see their folder."""
-        self.world, self.config, self.checkpoints = world, config, checkpoints
-        self.replays, self.progress, self.shared = replays, progress, shared
+        """`stages` are those with state of their own, on the main rank."""
+        self.world, self.config, self.storage = world, config.checkpoint, storage
+        self.replays, self.stages = replays, stages
+        self.settings = {
+            "budget": config.budget.model_dump(mode="json"),
+            "compiled": config.compile,
+            "mesh": {"population": world.population, "data": world.data},
+            "precision": world.precision,
+        }
+        self.best = -float("inf")  # the best score at the last checkpoint
 
     def __call__(self, context: Context) -> None:
         """At a generation's end, when the next one is made."""
-        if context.generation % self.config.every and not context.finished:
-            return
         draft, problem = self._begin(context)
         if draft is not None:
             files, problem = self._write_replays(draft)
             if self.world.main:
-                problem = problem or self._finish(context, draft, files)
+                problem = problem or self._finish(context.snapshot, draft, files)
         if problem and self.world.main:
             if draft is not None:
                 draft.abandon()
             warnings.warn(f"no checkpoint this time, the last one stays: {problem}", stacklevel=2)
 
     def _begin(self, context: Context) -> tuple[Draft | None, str | None]:
-        """The main rank makes the folder and tells the others; None if it cannot."""
+        """The main rank makes the folder and tells the others; None if it is not due, or cannot."""
         draft, problem, path = None, None, b""
-        if self.checkpoints is not None and self.progress is not None:
+        if self.world.main and self._due(context.snapshot):
             try:
-                self.progress.directory.sync()  # the checkpoint will count on these lines
-                draft = self.checkpoints.begin(context.generation)
+                self.storage.directory.sync()  # the checkpoint will count on these lines
+                draft = self.storage.checkpoints.begin(context.snapshot.generation)
                 path = str(draft.path.absolute()).encode()
             except (CheckpointError, RunError) as error:
                 problem = str(error)
@@ -74,23 +82,26 @@ class Save:
             draft = Draft(Path(path.decode()))
         return draft, problem
 
+    def _due(self, snapshot: Snapshot) -> bool:
+        return snapshot.finished or snapshot.generation % self.config.every == 0
+
     def _write_replays(self, draft: Draft) -> tuple[list[Written], str | None]:
         """The files of all ranks, on the main rank; and what went wrong on any."""
         replays = self.replays.files() if self.config.replay else {}
         files, problem = [], None
         try:
-            if self.shared or self.world.main:
+            if self.storage.shared or self.world.main:
                 files = [draft.write(*file) for file in replays.items()]
             if not self.world.main:
                 draft.settle()
         except CheckpointError as error:
             problem = str(error)
-        if not self.shared:
+        if not self.storage.shared:
             files, problem = self._receive_replays(draft, replays, files, problem)
-        told = self.world.gather(json.dumps([files, problem]).encode())
-        if told is None:
+        said = self.world.gather(json.dumps([files, problem]).encode())
+        if said is None:
             return [], None
-        replies = [json.loads(reply) for reply in told]
+        replies = [json.loads(reply) for reply in said]
         problems = [problem for _, problem in replies if problem]
         return [Written(*file) for own, _ in replies for file in own], next(iter(problems), None)
 
@@ -117,104 +128,35 @@ class Save:
                     problem = str(error)
         return files, problem
 
-    def _finish(self, context: Context, draft: Draft, files: list[Written]) -> str | None:
-        assert self.progress is not None  # on the main rank
+    def _finish(self, snapshot: Snapshot, draft: Draft, files: list[Written]) -> str | None:
+        values, tensors = states_of(self.stages)
+        state = snapshot.to_json() | self.settings
+        state |= {"stages": values, "lines": self.storage.directory.lines()}
         try:
-            state, tensors = self.progress.state(context)
-            files.append(draft.write(POPULATION, pack(self.progress.everybody.states)))
-            files.append(draft.write(PROGRESS, tensors))
-            state["mesh"] = {"population": self.world.population, "data": self.world.data}
-            state["precision"] = self.world.precision
-            draft.commit(state, files, best=self.progress.improved)
-            self.progress.saved()
+            files.append(draft.write_bytes(POPULATION, snapshot.packed()))
+            files.append(draft.write(STAGES, tensors))
+            draft.commit(state, files, best=snapshot.best > self.best)
         except CheckpointError as error:
             return str(error)
+        self.best, snapshot.saved = snapshot.best, True
         return None
 
 
-class Progress:
-    """All that the main rank knows of a run: to JSON and tensors, and back."""
-
-    def __init__(
-        self,
-        everybody: Everybody,
-        hall: HallOfFame,
-        evolve: Evolve | None,
-        directory: RunDirectory,
-        config: RunConfig,
-    ) -> None:
-        self.everybody, self.hall, self.evolve = everybody, hall, evolve
-        self.directory = directory
-        self.budget, self.compiled = config.budget.model_dump(mode="json"), config.compile
-        self._best = -float("inf")  # confirmed score at the last checkpoint
-
-    @property
-    def improved(self) -> bool:
-        """Whether there is a new best since the last checkpoint."""
-        return bool(self.hall.score > self._best)
-
-    def saved(self) -> None:
-        """There is a checkpoint of this moment."""
-        self._best = self.hall.score
-
-    def state(self, context: Context) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """JSON and tensors; nothing in them depends on time, host or process."""
-        everybody = self.everybody
-        agents = [
-            {
-                "genome": genome.to_json(),
-                "alive": bool(alive),
-                "steps": state.steps,
-                "sha256": digest_of(state),
-            }
-            for genome, alive, state in zip(
-                everybody.genomes, everybody.alive, everybody.states, strict=True
-            )
-        ]
-        hall, tensors = self.hall.state()
-        tensors |= context.tensors()
-        found: dict[str, Any] = {
-            "agents": agents,
-            "budget": self.budget,
-            "compiled": self.compiled,
-            "context": context.numbers(),
-            "hall": hall,
-            "lines": self.directory.lines(),
-        }
-        if self.evolve is not None:
-            found["evolve"], own = self.evolve.state()
-            tensors |= own
-        return found, tensors
-
-    def restore(self, checkpoint: Checkpoint, context: Context) -> None:
-        """The main rank goes on from a checkpoint; `Spread` then tells the others."""
-        state, tensors = checkpoint.state, checkpoint.load(PROGRESS)
-        self.everybody.meet(*read_agents(checkpoint))
-        context.take(state["context"], tensors, slice(None))
-        context.iteration = context.begins
-        self.hall.restore(state["hall"], tensors)
-        self._best = self.hall.score
-        if self.evolve is not None:
-            self.evolve.restore(state["evolve"], tensors)
-        self.directory.cut(state["lines"])
+def states_of(stages: Sequence[Stateful]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The stages' JSON by name, and their tensors as NAME.TENSOR."""
+    values: dict[str, Any] = {}
+    tensors: dict[str, Tensor] = {}
+    for stage in stages:
+        values[stage.name], own = stage.state()
+        tensors |= {f"{stage.name}.{name}": value for name, value in own.items()}
+    return values, tensors
 
 
-class Agents(NamedTuple):
-    """All agents of a checkpoint."""
-
-    genomes: list[Genome]
-    states: list[AgentState]
-    alive: list[bool]
-
-
-def read_agents(checkpoint: Checkpoint) -> Agents:
-    """The agents as they were when the checkpoint was written, which their hashes prove."""
-    agents = checkpoint.state["agents"]
-    steps = {i: agent["steps"] for i, agent in enumerate(agents)}
-    found = unpack(checkpoint.load(POPULATION), steps)
-    states = [found[i] for i in range(len(agents))]
-    genomes = [Genome.from_json(agent["genome"]) for agent in agents]
-    for genome, own, agent in zip(genomes, states, agents, strict=True):
-        if digest_of(own) != agent["sha256"]:
-            raise CheckpointError(f"{checkpoint.path}: agent {genome.id} is not as written down")
-    return Agents(genomes, states, [agent["alive"] for agent in agents])
+def restore_states(
+    stages: Sequence[Stateful], values: dict[str, Any], tensors: dict[str, Tensor]
+) -> None:
+    """Back from `states_of`."""
+    for stage in stages:
+        start = f"{stage.name}."
+        own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+        stage.restore(values[stage.name], own)

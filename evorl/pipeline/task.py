@@ -1,18 +1,23 @@
 """A training run as a list of stages, run in order every iteration.
 
-    task = Task(context)
+    task = Task(context, labels={"main", "standalone"})
     task.use(collect)
     task.use(learn)
     task.use(evaluate, every=1000)
+    task.use(save, every=1000, filter_labels=["main"])
     task.run()
 
 A stage is a function of the context. If it is a generator function, what follows its `yield` runs
-at the iteration's end, in reverse order of the stages.
+at the iteration's end, in reverse order of the stages. With `filter_labels` it runs only in
+processes that have one of these labels. One that has `state` and `restore` is in every checkpoint.
 """
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Collection, Generator
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from torch import Tensor
+
+from evorl.distributed.world import World
 
 
 class Iterating(Protocol):
@@ -22,36 +27,42 @@ class Iterating(Protocol):
     finished: bool  # no further iteration is to start
 
 
+@runtime_checkable
+class Stateful(Protocol):
+    """A stage with state of its own, which checkpoints keep under its name."""
+
+    name: str
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What `restore` needs, as JSON and tensors."""
+
+    def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Resume from an earlier `state`."""
+
+
 C = TypeVar("C", bound=Iterating)
 Stage = Callable[[C], Generator[None, None, None] | None]
-
-
-@dataclass(frozen=True)
-class Step(Generic[C]):
-    """A stage and when it runs."""
-
-    stage: Stage[C]
-    every: int | Callable[[C], bool]
-
-    def due(self, context: C) -> bool:
-        """Whether the stage runs in this iteration; `every=n` means in iterations n, 2n, …"""
-        if callable(self.every):
-            return self.every(context)
-        return (context.iteration + 1) % self.every == 0
+When = int | Callable[[C], bool]  # every n iterations, or whenever it is true
 
 
 class Task(Generic[C]):
     """Stages in order, over one context."""
 
-    def __init__(self, context: C) -> None:
-        self.context = context
-        self.steps: list[Step[C]] = []
+    def __init__(self, context: C, labels: Collection[str] = ("main", "standalone")) -> None:
+        self.context, self.labels = context, frozenset(labels)
+        self.stages: list[tuple[Stage[C], When[C]]] = []
+        self.stateful: list[Stateful] = []  # those of this process, for its checkpoints
 
-    def use(self, stage: Stage[C], every: int | Callable[[C], bool] = 1) -> "Task[C]":
+    def use(
+        self, stage: Stage[C], every: When[C] = 1, filter_labels: Collection[str] | None = None
+    ) -> "Task[C]":
         """Add a stage that runs every so many iterations, or when `every(context)` is true."""
         if not callable(every) and every < 1:
             raise ValueError(f"a stage runs every 1 iteration or more, got {every}")
-        self.steps.append(Step(stage, every))
+        if filter_labels is None or self.labels & set(filter_labels):
+            self.stages.append((stage, every))
+            if isinstance(stage, Stateful):
+                self.stateful.append(stage)
         return self
 
     def run(self) -> C:
@@ -64,8 +75,8 @@ class Task(Generic[C]):
         """One iteration: the stages due at its beginning, then what they left for the end."""
         waiting: list[Generator[None, None, None]] = []
         try:
-            for step in [step for step in self.steps if step.due(self.context)]:
-                rest = step.stage(self.context)
+            for stage in [stage for stage, every in self.stages if self._due(every)]:
+                rest = stage(self.context)
                 if rest is not None:
                     next(rest, None)
                     waiting.append(rest)
@@ -76,3 +87,15 @@ class Task(Generic[C]):
             while waiting:
                 waiting.pop().close()
         self.context.iteration += 1
+
+    def _due(self, every: When[C]) -> bool:
+        """Whether a stage runs in this iteration; `every=n` means in iterations n, 2n, …"""
+        if callable(every):
+            return every(self.context)
+        return (self.context.iteration + 1) % every == 0
+
+
+def labels_of(world: World) -> frozenset[str]:
+    """What this process is: `main` or not, `standalone` or `distributed`, and `node.` its rank."""
+    kind = "standalone" if world.size == 1 else "distributed"
+    return frozenset({kind, f"node.{world.rank}", *(["main"] if world.main else [])})

@@ -16,7 +16,7 @@ from evorl.envs.spaces import SpaceAdapter
 from evorl.envs.vector import inspect
 from evorl.errors import CheckpointError, RunError, one_line
 from evorl.networks.spec import Spec
-from evorl.pipeline.save import POPULATION, Agents, read_agents
+from evorl.pipeline.snapshot import POPULATION, Snapshot
 from evorl.runs.checkpoint import Checkpoint
 from evorl.runs.directory import BEST, LOCK, RunDirectory
 from evorl.runs.resume import make_checkpoints
@@ -82,7 +82,7 @@ def _find(
     if id is None:
         return _best(directory)
     checkpoint = make_checkpoints(config, directory, directory.schedule()).newest([POPULATION])
-    agents = _agents(checkpoint) if checkpoint else Agents([], [], [])
+    agents = _agents(checkpoint) if checkpoint else Snapshot([], [], [])
     ids = [genome.id for genome in agents.genomes]
     if id not in ids:
         return _best_if_asked(directory, id, ids)
@@ -101,9 +101,9 @@ def _find(
     return agent, f"agent {id}, as of checkpoint {checkpoint.path.name}"
 
 
-def _agents(checkpoint: Checkpoint) -> Agents:
+def _agents(checkpoint: Checkpoint) -> Snapshot:
     try:
-        return read_agents(checkpoint)
+        return Snapshot.read(checkpoint)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"{checkpoint.path}: its agents are not of this version: {error!r}"
         raise CheckpointError(one_line(what)) from None

@@ -3,32 +3,184 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from evorl.algorithms.base import Algorithm, Trained
 from evorl.config import NetworkConfig, RunConfig, resolve
-from evorl.envs import EnvSpec, ObservationSpec
+from evorl.distributed.launch import local_ranks
+from evorl.distributed.replicas import Copies
+from evorl.distributed.world import World
+from evorl.envs import (
+    EnvSpec,
+    Episodes,
+    ObservationSpec,
+    VectorEnv,
+    make_episodes,
+    make_vector_env,
+    slots_for,
+)
 from evorl.envs.spaces import ActionSpec
 from evorl.errors import ConfigError
 from evorl.evolution.explore import make_explore
 from evorl.evolution.mutation import Mutation
 from evorl.evolution.schedule import Schedule
 from evorl.evolution.spaces import Space, Spaces
-from evorl.experience import PrioritisedSampler, ReplayBuffer, Sampler, UniformSampler
+from evorl.experience import PrioritisedSampler, ReplayBuffer, Replays, Sampler, UniformSampler
 from evorl.genome import Architecture, Genome
-from evorl.machine import check_fits
+from evorl.machine import check_fits, set_threads
 from evorl.networks.layout import row_shapes
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.champion import HallOfFame
-from evorl.pipeline.everybody import Everybody
+from evorl.pipeline.budget import Budget, RefuseAllDead
+from evorl.pipeline.champion import Confirm
+from evorl.pipeline.collect import Collect
+from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import Evaluate
 from evorl.pipeline.evolve import Evolve
+from evorl.pipeline.exchange import Exchange, Inherit
+from evorl.pipeline.gather import Broadcast, Gather
+from evorl.pipeline.learn import AnnealBeta, Learn
+from evorl.pipeline.report import Record, Show
+from evorl.pipeline.save import Storage
 from evorl.population.compiled import wants_compiling
 from evorl.population.grouping import kinds_of
 from evorl.population.population import Population
+from evorl.reporting.console import Console
+from evorl.reporting.tracking import Tracking
 from evorl.runs.directory import RunDirectory
 from evorl.seeding import generator
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What this rank has: its agents, their environments and replay."""
+
+    spec: EnvSpec
+    env: VectorEnv
+    episodes: Episodes
+    genomes: list[Genome]  # of all agents that the run starts with
+    population: Population  # of this rank's
+    buffer: ReplayBuffer
+    sampler: Sampler
+    replays: Replays  # as files
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages of a run. Those of the second half are the main rank's, on all agents."""
+
+    anneal: AnnealBeta  # how much of the bias of prioritised replay is corrected
+    collect: Collect  # one step of every environment
+    learn: Learn  # the updates that new steps call for
+    evaluate: Evaluate  # the generation's fitness
+    gather: Gather  # all ranks' agents become one snapshot on the main rank
+    inherit: Inherit  # children take over their parents' replays
+    broadcast: Broadcast  # every rank takes its rows of the next generation
+
+    confirm: Confirm  # who is the best ever seen
+    budget: Budget  # how long the next generation is
+    record: Record  # metrics.jsonl and lineage.jsonl
+    show: Show  # a table
+    refuse_all_dead: RefuseAllDead
+    evolve: Evolve | None  # selection and mutation
+    tracking: Tracking  # W&B and TensorBoard
+
+    def begin(self, context: Context) -> None:
+        """On the main rank, before the first generation of a run, or of what is left of one."""
+        self.budget.begin(context)
+        self.record.begin(context)
+        self.show.begin(context)
+
+    def end_episodes(self, context: Context) -> None:
+        """At a generation's end the running episodes are cut."""
+        self.collect.end_generation()
+
+    def track(self, context: Context) -> None:
+        """W&B and TensorBoard read what was recorded."""
+        self.tracking.follow()
+
+
+@dataclass(frozen=True)
+class Run:
+    """All of a run that this rank has."""
+
+    config: RunConfig
+    world: World
+    console: Console
+    storage: Storage
+    parts: Parts
+    stages: Stages
+    resumed: bool  # its folder was there already
+
+
+def make_parts(
+    config: RunConfig,
+    world: World,
+    spec: EnvSpec,
+    stack: ExitStack,
+    schedule: Schedule | None = None,
+) -> Parts:
+    """The parts of this rank, closed by the stack; agents start as configured, or on a schedule."""
+    own = world.places(config.population.size)
+    env = make_vector_env(spec, len(own), config.env.num_envs)
+    stack.callback(env.close)
+    share = -(-config.evaluation.episodes // world.data)  # episodes that are this rank's to play
+    episodes = make_episodes(spec, slots_for(spec, len(own), share))
+    stack.callback(episodes.close)
+    networks = make_networks(config, env.observation, env.action)
+    genomes = make_genomes(config, networks, schedule)
+    average = world.average_ if world.data > 1 else None
+    population = make_population(config, networks, genomes, own, world.device, average, world.half)
+    set_threads(population.widest, population.pixels, local_ranks())
+    buffer, sampler = make_replay(config, env.observation, own, world.device)
+    mesh = (world.population, world.data)
+    replays = Replays(buffer, sampler, own, world.data_rank, world.rank, mesh)
+    return Parts(spec, env, episodes, genomes, population, buffer, sampler, replays)
+
+
+def make_stages(
+    config: RunConfig, world: World, parts: Parts, directory: RunDirectory, console: Console
+) -> Stages:
+    """All stages, on every rank; which of them run where, their labels say."""
+    population, sampler, algorithm = parts.population, parts.sampler, config.algorithm
+    replicas = Copies(world)
+    if isinstance(sampler, PrioritisedSampler):
+        sampler.highest = replicas.highest
+    collect = Collect(
+        population,
+        parts.env,
+        parts.buffer,
+        sampler,
+        n_step=algorithm.n_step,
+        seed=config.seed,
+        first=world.places(config.population.size).start,
+        copy=world.data_rank,
+        copies=replicas,
+        exchange=Exchange(world) if config.replay.share == "world" else None,
+    )
+    share = slice(world.data_rank, None, world.data)
+    steps = config.population.size * config.env.num_envs * world.data  # of an iteration
+    confirm = Confirm(population, parts.episodes, directory, config)
+    learning = (algorithm.learning_starts, algorithm.updates, replicas)
+    return Stages(
+        anneal=AnnealBeta(sampler, config.replay, config.budget, steps),
+        collect=collect,
+        learn=Learn(population, parts.buffer, sampler, *learning),
+        evaluate=Evaluate(population, parts.episodes, config.evaluation, config.seed, share),
+        gather=Gather(world, population),
+        inherit=Inherit(world, sampler),
+        broadcast=Broadcast(world, population),
+        confirm=confirm,
+        budget=Budget(config.budget, console, every=config.evaluation.every, per_iteration=steps),
+        record=Record(directory),
+        show=Show(console),
+        refuse_all_dead=RefuseAllDead(directory),
+        evolve=make_evolve(config, parts, confirm),
+        tracking=Tracking(config, directory, console),
+    )
 
 
 def env_spec(config: RunConfig) -> EnvSpec:
@@ -73,20 +225,14 @@ def make_spaces(config: RunConfig) -> Spaces:
     return {name: Space.of(space) for name, space in config.spaces.items()}
 
 
-def make_evolve(
-    config: RunConfig, everybody: Everybody, hall: HallOfFame, directory: RunDirectory
-) -> Evolve:
-    """The stage that selects and mutates."""
+def make_evolve(config: RunConfig, parts: Parts, confirm: Confirm) -> Evolve | None:
+    """The stage that selects and mutates; None if the configuration wants none."""
+    if config.evolution.method != "evolution":
+        return None
     explore = make_explore(config.evolution.explore, make_spaces(config))
     own = {name: resolve("mutation", name) for name in config.evolution.mutation.user}
-    return Evolve(
-        everybody,
-        hall,
-        config.evolution.selection,
-        Mutation(config.evolution.mutation, everybody.specs, explore, own),
-        directory,
-        seed=config.seed,
-    )
+    mutation = Mutation(config.evolution.mutation, parts.population.specs, explore, own)
+    return Evolve(config.evolution.selection, mutation, confirm, parts.genomes, config.seed)
 
 
 def make_genome(config: RunConfig, networks: Mapping[str, Trained], agent: int) -> Genome:

@@ -14,16 +14,15 @@ import evorl
 from evorl.algorithms.base import Trained
 from evorl.config import RunConfig
 from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
-from evorl.pipeline.context import Context
+from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.evaluate import Played, play
-from evorl.pipeline.failures import count_failures
 from evorl.population.group import newborn
 from evorl.population.population import Population
 from evorl.reporting.console import Console
 from evorl.runs.saved_agent import SavedAgent, make_algorithm
 from evorl.runs.statistics import Estimate, Floats, interquartile_mean, interval
 from evorl.seeding import generator, held_out
-from evorl.training.office import Office
+from evorl.training.build import Run
 
 
 class Score(NamedTuple):
@@ -36,15 +35,13 @@ class Score(NamedTuple):
     failures: int = 0  # exceptions of environments
 
 
-def score_run(
-    config: RunConfig, office: Office, spec: EnvSpec, context: Context, console: Console
-) -> Score:
+def score_run(run: Run, context: Context) -> Score:
     """The held-out score of the agent that a run returns, written down: now it is finished."""
-    best = office.hall.returned()
-    score = held_out_score(best, spec, config, console)
-    told = summary(config, context, best, score, time.perf_counter() - context.began)
-    office.directory.write_summary(told)
-    office.tracking.end(told)
+    best = run.stages.confirm.returned()
+    score = held_out_score(best, run.parts.spec, run.config, run.console)
+    facts = summary(run.config, context, best, score, time.perf_counter() - context.began)
+    run.storage.directory.write_summary(facts)
+    run.stages.tracking.end(facts)
     return score
 
 

@@ -1,49 +1,65 @@
-"""A training run: wires the parts together, from a RunConfig to a scored run directory.
-
-All ranks run this. What each of them has is its Rank's; what only the main one does, its Office's.
-"""
+"""A training run: from a configuration to a scored run directory. All ranks run this."""
 
 import dataclasses
+import importlib.util
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any
 
-from evorl.config import RunConfig, dump_config, unused_options
-from evorl.config.loading import parse_text
+import evorl
+from evorl.config import RunConfig, load_config, parse_config, unused_options
 from evorl.distributed.launch import may_restart
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec, choose_backend
-from evorl.evolution.lineage import birth
 from evorl.evolution.schedule import Schedule
+from evorl.pipeline.budget import generation_ends
+from evorl.pipeline.callbacks import Callback, Callbacks
 from evorl.pipeline.context import Context
-from evorl.pipeline.follow import FollowSchedule
-from evorl.pipeline.generation import generation_ends
-from evorl.pipeline.restore import Restore
-from evorl.pipeline.save import Save
-from evorl.pipeline.task import Task
+from evorl.pipeline.evolve import FollowSchedule
+from evorl.pipeline.save import Save, Storage
+from evorl.pipeline.task import Task, labels_of
 from evorl.population.grouping import kinds_of
 from evorl.reporting.console import Console
 from evorl.reporting.tracking import refuse_missing
-from evorl.runs.directory import RunDirectory
-from evorl.runs.resume import find_started, make_checkpoints, with_known_choices
-from evorl.training.build import env_spec
-from evorl.training.office import Begin, make_office
-from evorl.training.rank import Rank, make_rank
+from evorl.runs.directory import LINEAGE, METRICS
+from evorl.runs.resume import make_checkpoints
+from evorl.training.build import Parts, Run, env_spec, make_parts, make_stages
+from evorl.training.resume import Resume, as_begun, open_directory, start
 from evorl.training.score import Score, score_run
 
-Resume = RunDirectory | Literal["auto"] | None
+MAIN = ("main",)
 
 
-class Result(NamedTuple):
-    """What a run ended with; the main rank has it."""
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a run ended with."""
 
-    score: Score
-    directory: RunDirectory
+    score: Score  # of the best agent, on episodes that nothing saw before
+    directory: Path
+
+    @property
+    def best(self) -> Any:
+        """The best agent, ready to act."""
+        return evorl.load_agent(self.directory / "best")
+
+    @property
+    def metrics(self) -> Any:
+        """A row per generation: a pandas DataFrame, or without pandas a list of dicts."""
+        return _table(self.directory / METRICS)
+
+    @property
+    def lineage(self) -> Any:
+        """A row per birth and per fitness: a pandas DataFrame, or a list of dicts."""
+        return _table(self.directory / LINEAGE)
 
 
 def train(
-    config: RunConfig,
+    config: RunConfig | str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    callbacks: Sequence[Callback] = (),
+    *,
     console: Console | None = None,
     schedule: Schedule | None = None,
     world: World | None = None,
@@ -51,162 +67,152 @@ def train(
 ) -> Result | None:
     """Train, evolve and score a population as the configuration says; None but on the main rank.
 
-    With a schedule (and a configuration made by `along` it) the agents follow that instead. With
-    `resume` a run goes on from its newest checkpoint, as if it had never been stopped; `auto` looks
-    whether there is one of this name.
+    Args:
+        config: A configuration, or the path of a YAML file, or what such a file would say.
+        overrides: Such as `algorithm.lr=1e-3`.
+        callbacks: Called on the main rank.
+        console: What to print on; nothing but warnings without one.
+        schedule: Followed instead of evolving (with a configuration made by `along` it).
+        world: The ranks, if they are to train more than this run.
+        resume: A run to resume, as if it had never been stopped; `auto` looks for one of this name.
     """
-    context = Context(config.population.size)  # the whole run's, until it is spread
+    config = _configured(config, overrides)
     refuse_missing(config.tracking)  # before anything is made
     with ExitStack() as stack:
         if world is None:
             world = World.start(config.population.size, **dict(config.mesh))
             stack.callback(world.close)
         if resume == "auto":
-            config = _as_begun(config, world)
-        console = console if console and world.main else Console(quiet=True)
-        stack.callback(console.close)
-        spec, reason = choose_environments(config, world)
-        rank = make_rank(config, world, spec, stack, schedule)
-        config = _resolved(config, rank)
-        directory, resumed = _open_directory(config, rank, world, schedule, resume, stack)
-        shared = world.shares_disk(directory.path, config.checkpoint.shared_filesystem)
-        checkpoints, office = make_checkpoints(config, directory, schedule), None
+            config = as_begun(config, world)
+        run = make_run(config, world, stack, console, schedule, resume)
+        context = Context(run.parts.population.size)
+        hooks = Callbacks(callbacks, run.storage.directory.path)
+        task, save = _make_task(run, context, hooks, schedule)
+        start(run, context, save)
         if world.main:
-            office = make_office(
-                config, directory, rank.everybody, rank.episodes, console, world.data
-            )
-            stack.callback(office.tracking.close)
-            console.say(f"environments: {spec.backend} ({reason})")
-            _introduce(config, rank, world, directory, console, resume is not None)
-        save = Save(
-            world,
-            config.checkpoint,
-            checkpoints if office else None,
-            rank.replays,
-            office.progress if office else None,
-            shared=shared,
-        )
-
-        task = Task(context)
-        if schedule is not None:
-            task.use(FollowSchedule(rank.population, schedule))
-        task.use(rank.anneal)
-        task.use(rank.collect)
-        task.use(rank.learn)
-        if office:
-            task.use(office.budget.tick)
-        task.use(rank.evaluate, every=generation_ends)
-        task.use(rank.gather, every=generation_ends)
-        if office:
-            task.use(office.decide, every=generation_ends)
-        task.use(rank.turn, every=generation_ends)
-        task.use(rank.inherit, every=generation_ends)
-        task.use(save, every=generation_ends)
-        task.use(rank.spread, every=generation_ends)
-        task.use(rank.gather.begin, every=generation_ends)
-
-        console.start(config.budget.env_steps, "training", "step")
-        begin = Begin(world, config, office, rank.everybody)
-        if not resumed:
-            begin.anew(context)
-        else:
-            begin.resumed(context, Restore(world, checkpoints, rank.replays, shared=shared))
-            if office:
-                directory.write_config(dump_config(config))  # nothing has refused to go on
-            rank.inherit(context)
-        rank.spread(context)
-        if resumed:
-            rank.learn.refill(context)
-        context.iteration = context.begins
-        rank.gather.begin(context)
+            hooks.begin(context)
         task.run()
-        if office is None:
+        if not world.main:
             return None
-        return Result(score_run(config, office, spec, context, console), directory)
+        score = score_run(run, context)
+        hooks.end(context)
+        return Result(score, run.storage.directory.path)
 
 
-def _as_begun(config: RunConfig, world: World) -> RunConfig:
-    """All ranks take what `auto` stood for from the run that goes on; the main rank can see it."""
-    told = dump_config(with_known_choices(config)).encode() if world.main else None
-    return parse_text(world.broadcast(told).decode(), "config of the main rank")
+def _make_task(
+    run: Run, context: Context, hooks: Callbacks, schedule: Schedule | None
+) -> tuple[Task[Context], Save]:
+    """Collect and learn every iteration; at a generation's end evaluate, gather and evolve."""
+    stages, end = run.stages, generation_ends
+    task = Task(context, labels_of(run.world))
+    save = Save(run.world, run.config, run.storage, run.parts.replays, task.stateful)
+    if schedule is not None:
+        task.use(FollowSchedule(run.parts.population, schedule))
+    task.use(stages.anneal)
+    task.use(stages.collect)
+    task.use(stages.learn)
+    task.use(stages.budget.tick, filter_labels=MAIN)
+
+    task.use(stages.evaluate, every=end)
+    task.use(stages.gather, every=end)
+    task.use(stages.confirm, every=end, filter_labels=MAIN)
+    task.use(stages.budget, every=end, filter_labels=MAIN)
+    task.use(stages.record.evaluation, every=end, filter_labels=MAIN)
+    task.use(stages.show.evaluation, every=end, filter_labels=MAIN)
+    task.use(hooks.evaluated, every=end, filter_labels=MAIN)
+    task.use(stages.refuse_all_dead, every=end, filter_labels=MAIN)
+    if stages.evolve is not None:
+        task.use(stages.evolve, every=end, filter_labels=MAIN)
+        task.use(stages.record.births, every=end, filter_labels=MAIN)
+        task.use(stages.show.births, every=end, filter_labels=MAIN)
+    task.use(stages.track, every=end, filter_labels=MAIN)
+    task.use(hooks.evolved, every=end, filter_labels=MAIN)
+    task.use(stages.end_episodes, every=end)
+    task.use(stages.inherit, every=end)
+    task.use(save, every=end)
+    task.use(hooks.checkpointed, every=end, filter_labels=MAIN)
+    task.use(stages.broadcast, every=end)
+    task.use(hooks.begin, every=end, filter_labels=MAIN)
+    return task, save
+
+
+def _configured(
+    config: RunConfig | str | Path | Mapping[str, Any], overrides: Sequence[str]
+) -> RunConfig:
+    if isinstance(config, RunConfig):
+        return parse_config(config.model_dump(), overrides) if overrides else config
+    if isinstance(config, Mapping):
+        return parse_config(dict(config), overrides)
+    return load_config(config, overrides)
+
+
+def make_run(
+    config: RunConfig,
+    world: World,
+    stack: ExitStack,
+    console: Console | None = None,
+    schedule: Schedule | None = None,
+    resume: Resume = None,
+) -> Run:
+    """All that a run has on this rank, closed by the stack; its folder is made, or opened."""
+    console = console if console and world.main else Console(quiet=True)
+    stack.callback(console.close)
+    spec, reason = choose_environments(config, world)
+    parts = make_parts(config, world, spec, stack, schedule)
+    config = _resolved(config, parts)
+    directory, resumed = open_directory(config, parts, world, schedule, resume, stack)
+    shared = world.shares_disk(directory.path, config.checkpoint.shared_filesystem)
+    storage = Storage(directory, make_checkpoints(config, directory, schedule), shared)
+    stages = make_stages(config, world, parts, directory, console)
+    run = Run(config, world, console, storage, parts, stages, resumed)
+    if world.main:
+        stack.callback(stages.tracking.close)
+        console.say(f"environments: {spec.backend} ({reason})")
+        _introduce(run, resume is not None)
+        console.start(config.budget.env_steps, "training", "step")
+    return run
 
 
 def choose_environments(config: RunConfig, world: World) -> tuple[EnvSpec, str]:
     """What `auto` stands for is measured on the main rank: all must take the same."""
-    spec, told = env_spec(config), None
+    spec, sent = env_spec(config), None
     if world.main:
         size = len(world.places(config.population.size))
-        told = json.dumps(choose_backend(spec, size, config.env.num_envs)).encode()
-    backend, reason = json.loads(world.broadcast(told))
+        sent = json.dumps(choose_backend(spec, size, config.env.num_envs)).encode()
+    backend, reason = json.loads(world.broadcast(sent))
     return dataclasses.replace(spec, backend=backend), reason
 
 
-def _resolved(config: RunConfig, rank: Rank) -> RunConfig:
+def _resolved(config: RunConfig, parts: Parts) -> RunConfig:
     """The configuration with what `auto` stood for, so that whoever runs it again does the same."""
-    env = config.env.model_copy(update={"backend": rank.env.backend})
-    compiled = rank.population.compiled is not None
+    env = config.env.model_copy(update={"backend": parts.env.backend})
+    compiled = parts.population.compiled is not None
     return config.model_copy(update={"env": env, "compile": compiled})
 
 
-def _open_directory(
-    config: RunConfig,
-    rank: Rank,
-    world: World,
-    schedule: Schedule | None,
-    resume: Resume,
-    stack: ExitStack,
-) -> tuple[RunDirectory, bool]:
-    """The run's folder, made and locked by the main rank, and whether it was there already."""
-    told = directory = None
-    if world.main:
-        if_exists = config.run.if_exists
-        if resume == "auto":
-            resume, if_exists = find_started(config), "error"  # to be found again by its name
-        directory = resume or RunDirectory.create(config.run.folder, config.name, if_exists)
-        stack.enter_context(directory.locked())  # before anything in it changes
-        if resume is None:
-            if schedule is not None:
-                directory.write_schedule(schedule)
-            directory.append_lineage(
-                [birth(g, i, None) for i, g in enumerate(rank.everybody.genomes)]
-            )
-            directory.sync()
-            directory.write_config(dump_config(config))  # last: now the run has begun
-        told = json.dumps([str(directory.path.absolute()), resume is not None]).encode()
-    path, resumed = json.loads(world.broadcast(told))
-    return directory or RunDirectory(Path(path)), resumed
-
-
-def _introduce(
-    config: RunConfig,
-    rank: Rank,
-    world: World,
-    directory: RunDirectory,
-    console: Console,
-    resumes: bool,
-) -> None:
-    population, limit = rank.population, rank.env.max_episode_steps
-    kinds = kinds_of(population.specs, rank.everybody.genomes, population.compiled is not None)
-    groups = len(set(kinds))
-    how = "compiled" if population.compiled else "eager"
+def _introduce(run: Run, resumes: bool) -> None:
+    config, world, console, population = run.config, run.world, run.console, run.parts.population
+    compiled, limit = population.compiled is not None, run.parts.env.max_episode_steps
+    groups = len(set(kinds_of(population.specs, run.parts.genomes, compiled)))
     console.say(
         f"agents:       {config.population.size} in {groups} group{'s' * (groups != 1)},"
-        f" {how} updates, {config.env.num_envs} environments each of {config.env.id}"
+        f" {'compiled' if compiled else 'eager'} updates,"
+        f" {config.env.num_envs} environments each of {config.env.id}"
     )
     if world.size > 1:
         console.say(
             f"ranks:        {world.size} on {world.device.type}, population {world.population}"
             f" × data {world.data}"
         )
-    console.say(f"run:          {directory.path}")
+    console.say(f"run:          {run.storage.directory.path}")
     if may_restart() and not resumes:
         console.warn(
-            "--max_restarts: when a rank has died the launcher starts over instead of going on;"
+            "--max_restarts: when a rank has died the launcher starts over instead of resuming;"
             " add --resume auto"
         )
     if not config.checkpoint.replay:
         console.warn(
-            "checkpoint.replay=false: a run that is stopped goes on with empty replays, fills them"
+            "checkpoint.replay=false: a run that is stopped resumes with empty replays, fills them"
             " first, and ends with other bytes"
         )
     for line in unused_options(
@@ -218,3 +224,12 @@ def _introduce(
             f"evaluation.every={config.evaluation.every} is less than two episodes of up to {limit}"
             f" steps, and running episodes are cut there; {2 * limit} or more is better"
         )
+
+
+def _table(path: Path) -> Any:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if importlib.util.find_spec("pandas") is None:
+        return rows
+    import pandas  # type: ignore[import-untyped]
+
+    return pandas.DataFrame(rows)

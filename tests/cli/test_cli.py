@@ -451,14 +451,15 @@ def trainings(monkeypatch):
     """A trainer that only remembers what it was asked for."""
     asked = []
 
-    def train(config, console, schedule=None, world=None, resume=None):
+    def train(config, *, console, schedule=None, world=None, resume=None):
         asked.append((config, schedule))
         value = 100.0 + config.seed
         score = Estimate(value, value - 1, value + 1)
         directory = RunDirectory.create(config.run.folder, config.name, config.run.if_exists)
         directory.write_config(dump_config(config))
         return types.SimpleNamespace(
-            score=types.SimpleNamespace(mean=score, iqm=score, episodes=2), directory=directory
+            score=types.SimpleNamespace(mean=score, iqm=score, episodes=2),
+            directory=directory.path,
         )
 
     monkeypatch.setitem(sys.modules, "evorl.training.trainer", types.SimpleNamespace(train=train))

@@ -45,9 +45,8 @@ def killed_at(number, folder, start):
 
 def started(folder, schedule=None):
     config = parse_config(CONFIG, [f"run.folder={folder}", SHORT])
-    return train(
-        config_for_schedule(config, schedule) if schedule else config, schedule=schedule
-    ).directory
+    result = train(config_for_schedule(config, schedule) if schedule else config, schedule=schedule)
+    return RunDirectory(result.directory)
 
 
 @pytest.mark.parametrize("schedule", [None, SCHEDULE], ids=["plain", "schedule"])

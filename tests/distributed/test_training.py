@@ -61,6 +61,7 @@ def test_each_rank_trains_on_its_own_replay(tmp_path):
     assert replays[0] != replays[1]
     assert replays[0] == own["replay-rank-0.safetensors"]
     weights, expected = (load(found["population.safetensors"]) for found in (files, own))
+    expected = {name: value for name, value in expected.items() if name[0].isdigit()}
     assert {name.split(".")[0] for name in expected} == {"0", "1"}
     assert all(torch.equal(weights[name], value) for name, value in expected.items())
 

@@ -34,7 +34,9 @@ from evorl.machine import threads_are_given
 from evorl.networks.layout import Problem
 from evorl.pipeline.context import Context
 from evorl.population.population import Population
-from evorl.training.rank import make_rank
+from evorl.reporting.console import Console
+from evorl.runs.directory import RunDirectory
+from evorl.training.build import make_parts, make_stages
 from evorl.training.signals import ending_on_signals
 from evorl.training.trainer import train
 
@@ -387,19 +389,21 @@ def case_own_replay(folder):
     with ExitStack() as stack:
         world = World.start(4)
         stack.callback(world.close)
-        rank = make_rank(config, world, EnvSpec("CartPole-v1", "sync"), stack)
-        draw, context = rank.learn.loader.draw, Context(len(world.places(4)))
+        parts = make_parts(config, world, EnvSpec("CartPole-v1", "sync"), stack)
+        directory = RunDirectory(folder)
+        stages = make_stages(config, world, parts, directory, Console(quiet=True))
+        draw, context = stages.learn.loader.draw, Context(len(world.places(4)))
 
         def watched(plans):
             samples = draw(plans)
             seen.extend(row.numpy().tobytes() for row in samples.obs)
             return samples
 
-        rank.learn.loader.draw = watched
+        stages.learn.loader.draw = watched
         for _ in range(60):
-            rank.collect(context)
-            rank.learn(context)
-        stored = rank.learn.buffer.state_dict()["obs"]
+            stages.collect(context)
+            stages.learn(context)
+        stored = stages.learn.buffer.state_dict()["obs"]
         collected = {row.numpy().tobytes() for row in stored}
         assert len(seen) > 1000
         assert set(seen) <= collected

@@ -5,6 +5,7 @@ import pytest
 from evorl.config import BudgetConfig
 from evorl.pipeline.budget import Budget
 from evorl.pipeline.context import Context
+from evorl.pipeline.snapshot import Snapshot
 from evorl.reporting.console import Console
 
 
@@ -17,24 +18,32 @@ class Bar(Console):
         self.shown += steps
 
 
+def planned(**numbers):
+    """A context whose snapshot of two agents has these numbers."""
+    context = Context(2)
+    context.snapshot = Snapshot([None, None], [], [True, True])
+    for name, value in numbers.items():
+        setattr(context.snapshot, name, value)
+    return context
+
+
 def lengths(config, every, per_iteration, evaluation=0, counted=1.0):
     """Iterations of each generation of a run; `counted` is the share of steps that are valid."""
-    bar, context = Bar(), Context(2)
+    bar, context = Bar(), planned()
+    run, iteration = context.snapshot, 0
     budget = Budget(config, bar, every=every, per_iteration=per_iteration)
     budget.begin(context)
     found = []
-    while not context.finished:
-        begun = context.iteration
-        while context.iteration < context.ends:
-            context.iteration += 1
+    while not run.finished:
+        begun = iteration
+        while iteration < run.ends:
+            iteration += 1
             budget.tick(context)
-        context.iteration -= 1  # a task counts an iteration when it is over
-        context.env_steps += round((context.ends - begun) * per_iteration * counted)
-        context.evaluation_steps += evaluation
-        found.append(context.ends - begun)
+        run.env_steps += round((run.ends - begun) * per_iteration * counted)
+        run.evaluation_steps += evaluation
+        found.append(run.ends - begun)
         budget(context)
-        context.iteration += 1
-    spent = context.env_steps + (context.evaluation_steps if config.counts == "all" else 0)
+    spent = run.env_steps + (run.evaluation_steps if config.counts == "all" else 0)
     assert bar.shown == spent
     return found
 
@@ -61,14 +70,14 @@ def test_steps_that_do_not_count_are_made_up_for_but_by_one_short_generation_onl
 
 
 def test_a_run_that_goes_on_is_planned_like_one_that_was_never_stopped():
-    context = Context(2, iteration=40, env_steps=400, evaluation_steps=60, latest_evaluation=20)
+    context = planned(begins=40, env_steps=400, evaluation_steps=60, latest_evaluation=20)
     budget = Budget(BudgetConfig(env_steps=600, counts="all"), Bar(), every=20, per_iteration=10)
     budget.begin(context)
-    assert (context.ends, context.last, context.finished) == (52, True, False)
+    run = context.snapshot
+    assert (run.ends, run.last, run.finished) == (52, True, False)
 
 
 def test_what_ended_the_run_already_stays():
-    context = Context(2)
-    context.finished = True
+    context = planned(finished=True)
     Budget(BudgetConfig(env_steps=100), Bar(), every=1, per_iteration=1)(context)
-    assert context.finished
+    assert context.snapshot.finished

@@ -9,22 +9,22 @@ import torch
 from gymnasium import spaces
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import EvaluationConfig
+from evorl.config import EvaluationConfig, parse_config
 from evorl.envs import EnvSpec, make_episodes, make_vector_env
 from evorl.errors import EnvError
 from evorl.experience import ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
 from evorl.pipeline import collect as collecting
-from evorl.pipeline.champion import HallOfFame
+from evorl.pipeline.champion import Confirm
 from evorl.pipeline.collect import Collect
-from evorl.pipeline.context import COUNTS, Context
+from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.evaluate import Evaluate, play
-from evorl.pipeline.failures import count_failures
+from evorl.pipeline.snapshot import COUNTS
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
 from evorl.seeding import integers
-from evorl.training.build import make_problem
-from tests.pipeline.people import together
+from evorl.training.build import observation_spec
+from tests.pipeline.snapshots import context_of
 
 torch.set_num_threads(1)
 
@@ -83,8 +83,9 @@ def spec_of(backend="sync", limit=MANY, **kwargs):
 
 
 def population_of(env):
-    genomes = [Genome(i, Architecture((8,)), DQN().hyperparameters) for i in range(AGENTS)]
-    return Population(genomes, make_problem(env.observation, env.action.n), DQN(), seed=3)
+    genomes = [Genome(i, {"q": Architecture((8,))}, DQN().hyperparameters) for i in range(AGENTS)]
+    networks = DQN().networks(observation_spec(env.observation), env.action)
+    return Population(genomes, networks, DQN(), seed=3)
 
 
 def make_collect(spec, n_step=1):
@@ -246,16 +247,16 @@ def test_the_limit_is_one_for_training_and_evaluation():
 
 def test_confirming_the_best_counts_too(tmp_path):
     episodes = make_episodes(spec_of(), 4)
-    everybody = together(population_of(episodes))
-    directory = RunDirectory.create(tmp_path, "run")
-    hall = HallOfFame(everybody, episodes, directory, EvaluationConfig(), env_id=ID, seed=5)
-    context = Context(AGENTS)
-    context.fitness = np.array([1.0, 2.0])
+    population = population_of(episodes)
+    config = parse_config({"env": {"id": ID}, "seed": 5, "budget": {"env_steps": 1}})
+    confirm = Confirm(population, episodes, RunDirectory.create(tmp_path, "run"), config)
+    context = context_of(population)
+    context.snapshot.fitness = np.array([1.0, 2.0])
     with pytest.warns(UserWarning, match="took its place"):
-        hall(context)
+        confirm(context)
     episodes.close()
-    firsts = [Brittle().reset(seed=seed)[0][0] for seed in hall.seeds]
-    assert context.failures == sum(number % 3 == 0 for number in firsts) > 0
+    firsts = [Brittle().reset(seed=seed)[0][0] for seed in confirm.seeds]
+    assert context.snapshot.failures == sum(number % 3 == 0 for number in firsts) > 0
 
 
 def test_play_leaves_the_counting_to_others():

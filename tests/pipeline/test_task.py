@@ -3,8 +3,11 @@
 from dataclasses import dataclass, field
 
 import pytest
+import torch
 
-from evorl.pipeline.task import Task
+from evorl.distributed.world import World
+from evorl.pipeline.save import restore_states, states_of
+from evorl.pipeline.task import Task, labels_of
 
 
 @dataclass
@@ -117,3 +120,59 @@ def test_a_generator_that_never_yields_is_an_ordinary_stage():
             yield
 
     assert Task(Log()).use(none).use(plain("b")).run().lines == ["none", "b"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"main", "standalone", "node.0"}, ["all", "main", "first", "either"]),
+        ({"distributed", "node.1"}, ["all", "either"]),
+        ({"distributed", "node.2"}, ["all"]),
+    ],
+)
+def test_a_stage_runs_where_one_of_its_labels_is(labels, expected):
+    task = Task(Log(), labels)
+    task.use(plain("all")).use(plain("main"), filter_labels=["main"])
+    task.use(plain("first"), filter_labels=["node.0"])
+    task.use(plain("either"), filter_labels=["standalone", "node.1"])
+    task.use(plain("nowhere"), filter_labels=[])
+    assert task.run().lines == expected
+
+
+class Counting:
+    """A stage with state of its own."""
+
+    name = "counting"
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, log):
+        self.count += 1
+
+    def state(self):
+        return {"count": self.count}, {"squares": torch.arange(self.count) ** 2}
+
+    def restore(self, values, tensors):
+        assert torch.equal(tensors["squares"], torch.arange(values["count"]) ** 2)
+        self.count = values["count"]
+
+
+def test_stages_with_state_are_known_where_they_run():
+    task, here, elsewhere = Task(Log(3), {"main"}), Counting(), Counting()
+    task.use(here, filter_labels=["main"]).use(elsewhere, filter_labels=["node.1"])
+    task.use(plain("stateless"))
+    assert task.stateful == [here]
+    task.run()
+    values, tensors = states_of(task.stateful)
+    assert values == {"counting": {"count": 3}}
+    assert set(tensors) == {"counting.squares"}
+    other = Counting()
+    restore_states([other], values, tensors)
+    assert other.count == 3
+
+
+def test_labels_of_a_process_without_others():
+    world = World.start(2)
+    assert labels_of(world) == {"main", "standalone", "node.0"}
+    world.close()

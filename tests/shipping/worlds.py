@@ -12,8 +12,7 @@ from evorl.algorithms.dqn import DQN
 from evorl.config import dump_config, parse_config
 from evorl.genome import ACTIVATIONS, Architecture, Genome
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.broadcast import digest_of
-from evorl.pipeline.everybody import pack
+from evorl.pipeline.snapshot import Snapshot
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
 from evorl.runs.resume import make_checkpoints
@@ -211,18 +210,11 @@ def make_run(folder, population, env="World-v0", name="run", best=0, generation=
 
 def save_checkpoint(directory, population, generation, dead=()):
     states = [population.state(i) for i in range(population.size)]
-    agents = [
-        {
-            "genome": genome.to_json(),
-            "alive": genome.id not in dead,
-            "steps": state.steps,
-            "sha256": digest_of(state),
-        }
-        for genome, state in zip(population.genomes, states, strict=True)
-    ]
+    alive = [genome.id not in dead for genome in population.genomes]
+    snapshot = Snapshot(population.genomes, states, alive)
     draft = make_checkpoints(directory.config(), directory).begin(generation)
     files = [
-        draft.write("population", pack(states)),
+        draft.write_bytes("population", snapshot.packed()),
         draft.write("replay-0", {"obs": torch.zeros(3)}),
     ]
-    draft.commit({"agents": agents}, files)
+    draft.commit(snapshot.to_json(), files)

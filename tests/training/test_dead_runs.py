@@ -82,7 +82,7 @@ def test_a_later_death_of_all_names_the_last_good_checkpoint(tmp_path, method):
 
 @pytest.mark.parametrize("method", ["evolution", "none"])
 def test_a_run_that_ended_with_the_death_of_all_cannot_go_on(tmp_path, method):
-    path = run(tmp_path, 400, method).directory.path
+    path = run(tmp_path, 400, method).directory
     assert fitnesses(path)[-1] == [None, None]
     before, directory = files(path), RunDirectory.open(path)
     assert path / "summary.json" in before

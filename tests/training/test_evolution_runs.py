@@ -46,7 +46,7 @@ def tiny(folder, *overrides):
 
 
 def run(folder, *overrides):
-    return train(tiny(folder, *overrides)).directory.path
+    return train(tiny(folder, *overrides)).directory
 
 
 def metrics(path):
@@ -100,7 +100,7 @@ def test_kinds_of_runs_end_and_repeat(tmp_path, options):
 
 def test_a_rerun_from_the_written_configuration_is_the_same_run(usual, tmp_path):
     config = load_config(usual / "config.yaml", [f"run.folder={tmp_path}"])
-    assert_same_run(usual, train(config).directory.path)
+    assert_same_run(usual, train(config).directory)
 
 
 def test_the_lineage_adds_up(usual):
@@ -195,7 +195,7 @@ def test_a_schedule_is_followed(tmp_path):
         Segment(150, base | {"lr": 1e-4, "batch_size": 16}),
     )
     schedule = Schedule("CartPole-v1", 200, {"q": architecture}, segments)
-    path = train(config_for_schedule(tiny(tmp_path), schedule), schedule=schedule).directory.path
+    path = train(config_for_schedule(tiny(tmp_path), schedule), schedule=schedule).directory
     lines = metrics(path)
     assert lines[-1]["env_steps"] == 200
     assert [line["hyperparameters"]["lr"] for line in lines] == [[1e-2], [1e-2], [1e-3], [1e-4]]

@@ -38,7 +38,7 @@ def config_of(folder, *overrides, limit=10_000):
 def run(config, console=None, resume=None):
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        path = train(config, console, resume=resume).directory.path
+        path = train(config, console=console, resume=resume).directory
     return path, [str(warning.message) for warning in warned]
 
 

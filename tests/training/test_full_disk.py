@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from evorl.errors import RunError
-from evorl.pipeline.champion import HallOfFame
+from evorl.pipeline.champion import Confirm
 from evorl.runs.checkpoint import Draft
 from evorl.runs.directory import RunDirectory
 from evorl.runs.saved_agent import save_agent
@@ -192,19 +192,19 @@ def disk(tmp_path):
 
 
 def test_a_whole_run_on_a_disk_that_is_full_for_two_generations(disk, tmp_path, monkeypatch):
-    def fill(hall, context, real=HallOfFame.__call__):
+    def fill(confirm, context, real=Confirm.__call__):
         if context.generation == 1:
             with contextlib.suppress(OSError), (disk / "filling").open("wb") as file:
                 while True:
                     os.write(file.fileno(), bytes(512))
         if context.generation == 3:
             (disk / "filling").unlink()
-        real(hall, context)
+        real(confirm, context)
 
     def longer(directory, line, real=RunDirectory.append_metrics):
         real(directory, line | {"more": "x" * 5000})  # than what is left of the file's last page
 
-    monkeypatch.setattr(HallOfFame, "__call__", fill)
+    monkeypatch.setattr(Confirm, "__call__", fill)
     monkeypatch.setattr(RunDirectory, "append_metrics", longer)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -298,7 +298,7 @@ def test_training_from_a_configuration(tmp_path):
         "run": {"folder": str(tmp_path)},
     }
     result = train(parse_config(config))
-    agent = load_agent(result.directory.path / "best")
+    agent = load_agent(result.directory / "best")
     with torch.no_grad():
         values = agent.networks["q"](observations("index", 3))
     known = torch.tensor(cycle_values(GAMMA))

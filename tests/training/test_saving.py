@@ -33,11 +33,11 @@ CONFIG = {
 
 def run(folder, *overrides, resume=None):
     config = parse_config(CONFIG, [f"run.folder={folder}", *overrides])
-    return train(config, resume=resume).directory
+    return RunDirectory(train(config, resume=resume).directory)
 
 
 def again(directory, *overrides):
-    return train(reopen(directory, overrides), resume=directory).directory
+    return RunDirectory(train(reopen(directory, overrides), resume=directory).directory)
 
 
 def checkpoints(directory):

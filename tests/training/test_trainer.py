@@ -101,7 +101,7 @@ def tiny(folder, *overrides):
 
 
 def run(folder, *overrides):
-    return train(tiny(folder, *overrides)).directory.path
+    return train(tiny(folder, *overrides)).directory
 
 
 def metrics(path, timed=True):
@@ -218,7 +218,7 @@ def test_summary_is_the_best_agents_held_out_score(usual):
 
 def test_a_rerun_from_the_written_configuration_is_the_same_run(usual, tmp_path):
     config = load_config(usual / "config.yaml", [f"run.folder={tmp_path}"])
-    assert_same_run(usual, train(config).directory.path)
+    assert_same_run(usual, train(config).directory)
 
 
 def test_nor_does_the_process_matter(usual, tmp_path):
@@ -405,7 +405,7 @@ def test_short_generations_are_warned_of(tmp_path, capsys):
 
 
 def test_what_is_said(tmp_path, capsys):
-    train(tiny(tmp_path, "env.kwargs={max_episode_steps: 25}"), Console())
+    train(tiny(tmp_path, "env.kwargs={max_episode_steps: 25}"), console=Console())
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("environments: sync (a step takes ")
     assert lines[1] == (

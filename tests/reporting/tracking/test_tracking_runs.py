@@ -202,7 +202,7 @@ def test_without_trackers_nothing_is_written(home, tmp_path):
 
 def test_one_line_says_how_to_upload(home, tmp_path, capfd):
     console = Listening()
-    train(tiny(tmp_path, OFFLINE, "budget.env_steps=200"), console)
+    train(tiny(tmp_path, OFFLINE, "budget.env_steps=200"), console=console)
     (line,) = [line for line in console.said if "wandb" in line]
     assert line.endswith(f"wandb sync {tmp_path}/run/wandb/offline-run-*")
     assert "wandb" not in "".join(capfd.readouterr())

@@ -41,13 +41,13 @@ def tiny(folder, *overrides):
 
 def run(folder, *overrides):
     """Train from the beginning; the run's folder."""
-    return train(tiny(folder, *overrides)).directory.path
+    return train(tiny(folder, *overrides)).directory
 
 
 def resume(path, *overrides):
     directory = RunDirectory(path)
     config = parse_config(directory.config().model_dump(), overrides)
-    return train(config, resume=directory).directory.path
+    return train(config, resume=directory).directory
 
 
 def environment(**values):

@@ -1,49 +1,45 @@
 """What a person sees at a generation's end."""
 
 import dataclasses
-import types
 
 import numpy as np
 
 from evorl.algorithms.dqn import DQN
 from evorl.evolution.lineage import birth
 from evorl.genome import Architecture, Genome
-from evorl.networks.layout import Problem
-from evorl.pipeline.context import Context
-from evorl.pipeline.show import Tell
-from evorl.population.population import Population
+from evorl.networks.spec import NetworkSpec
+from evorl.pipeline.report import Show
 from evorl.reporting.console import Console
-from tests.pipeline.people import together
+from tests.pipeline.snapshots import context_of
+from tests.reference import population_of
 
 VALUES = DQN().hyperparameters
 
 
-def tell_all(quiet=False, verbose=False):
+def show_all(quiet=False, verbose=False):
     """Two generations of three agents, between which one is replaced."""
-    genomes = [Genome(20 + i, Architecture((8,)), VALUES) for i in range(3)]
-    everybody = together(Population(genomes, Problem(4, 2), DQN(), seed=1))
-    evolve = types.SimpleNamespace(births=[])
-    hall = types.SimpleNamespace(score=5.5)
-    tell = Tell(everybody, hall, evolve, Console(quiet, verbose))
-    context = Context(3)
-    context.env_steps = 1000
+    genomes = [Genome(20 + i, {"q": Architecture((8,))}, VALUES) for i in range(3)]
+    context = context_of(population_of(genomes, NetworkSpec(4, 2), seed=1))
+    show, snapshot = Show(Console(quiet, verbose)), context.snapshot
+    snapshot.best, snapshot.env_steps = 5.5, 1000
     context.timer.seconds["step"] = 100.0
-    tell.begin(context)
+    show.begin(context)
     for generation in (3, 4):
-        context.generation, context.finished = generation, generation == 4
-        context.env_steps += 30
+        snapshot.generation, snapshot.finished = generation + 1, generation == 4
+        snapshot.evolved = not snapshot.finished
+        snapshot.env_steps += 30
         context.timer.seconds["step"] += 2.0
-        context.fitness = np.array([1.0, 5.0, 3.0])
-        context.returns = context.fitness[:, None] + np.array([-1.0, 1.0])
-        tell.evaluation(context)
+        snapshot.fitness = np.array([1.0, 5.0, 3.0])
+        snapshot.returns = snapshot.fitness[:, None] + np.array([-1.0, 1.0])
+        show.evaluation(context)
         born = dataclasses.replace(genomes[1], id=23, parent=21, born=4, mutation="parameters")
-        evolve.births = [birth(born, 0, genomes[1], 3)]
-        everybody.genomes = [born, *genomes[1:]]
-        tell.births(context)
+        snapshot.births = [birth(born, 0, genomes[1], 3)]
+        snapshot.genomes = [born, *genomes[1:]]
+        show.births(context)
 
 
 def test_a_table_per_generation(capsys):
-    tell_all()
+    show_all()
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert [line.split()[:4] for line in out.splitlines()] == [
@@ -61,7 +57,7 @@ def test_a_table_per_generation(capsys):
 
 
 def test_verbose_adds_time_hyperparameters_and_births(capsys):
-    tell_all(verbose=True)
+    show_all(verbose=True)
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("  time")] == [
         "  time: 2.0 s, 15 steps/s; step 100 %"
@@ -73,7 +69,7 @@ def test_verbose_adds_time_hyperparameters_and_births(capsys):
 
 
 def test_quiet_says_nothing(capsys):
-    tell_all(quiet=True)
+    show_all(quiet=True)
     assert capsys.readouterr() == ("", "")
-    tell_all(quiet=True, verbose=True)
+    show_all(quiet=True, verbose=True)
     assert capsys.readouterr() == ("", "")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evorl.pipeline.timer import Timer
+from evorl.pipeline.context import Timer
 
 
 def test_no_measurement_has_no_shares():

@@ -1,0 +1,106 @@
+"""Callbacks: a user's own code at five moments of a run, on its main rank.
+
+class Stop(evorl.Callback):
+    def on_evaluated(self, event):
+        if event.best_score > 195:
+            event.stop()
+
+evorl.train("cartpole.yaml", callbacks=[Stop()])
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from evorl.errors import RunError, one_line
+from evorl.genome import Genome
+from evorl.pipeline.context import Context
+from evorl.pipeline.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a callback sees of the run; nothing in it can be changed."""
+
+    generation: int  # that begins, or that has been trained
+    env_steps: int  # training steps of all agents so far
+    genomes: tuple[Genome, ...]
+    fitness: npt.NDArray[np.float64]  # [agents] of the latest evaluation; -inf: dead
+    returns: npt.NDArray[np.float64]  # [agents, episodes] of the latest evaluation
+    best_score: float  # of the best agent ever seen, on episodes of its own; -inf: none yet
+    directory: Path
+    stop: Callable[[], None]  # the run ends after this generation, as if its budget were spent
+
+
+class Callback:
+    """Override what you need; each method does nothing."""
+
+    def on_generation_begin(self, event: Event) -> None:
+        """The agents of this generation are about to train."""
+
+    def on_evaluated(self, event: Event) -> None:
+        """The agents have played their episodes, and nobody is replaced yet."""
+
+    def on_evolved(self, event: Event) -> None:
+        """Agents were replaced by children of better ones; not after the last generation."""
+
+    def on_checkpoint(self, event: Event) -> None:
+        """The next generation is written down: the run can be resumed from there."""
+
+    def on_run_end(self, event: Event) -> None:
+        """The run is finished, and has its held-out score in summary.json."""
+
+
+class Callbacks:
+    """Stages that call all callbacks of a run; an exception in one of them ends it."""
+
+    def __init__(self, callbacks: Sequence[Callback], directory: Path) -> None:
+        self.callbacks, self.directory = tuple(callbacks), directory
+        self._stop = False
+
+    def begin(self, context: Context) -> None:
+        """When a generation begins."""
+        if not context.finished:
+            self._call("on_generation_begin", context.snapshot, context.generation)
+
+    def evaluated(self, context: Context) -> None:
+        """After the evaluation, before anybody is replaced."""
+        self._call("on_evaluated", context.snapshot)
+
+    def evolved(self, context: Context) -> None:
+        """After selection and mutation."""
+        if context.snapshot.evolved:
+            self._call("on_evolved", context.snapshot)
+
+    def checkpointed(self, context: Context) -> None:
+        """After a checkpoint, if there is one of this generation."""
+        if context.snapshot.saved:
+            self._call("on_checkpoint", context.snapshot)
+
+    def end(self, context: Context) -> None:
+        """After the held-out score."""
+        self._call("on_run_end", context.snapshot)
+
+    def _call(self, hook: str, snapshot: Snapshot, generation: int | None = None) -> None:
+        generation = snapshot.ended if generation is None else generation
+        for callback in self.callbacks:
+            try:
+                getattr(callback, hook)(self._event(snapshot, generation))
+            except Exception as error:
+                name, why = type(callback).__name__, f"{type(error).__name__}: {error}"
+                what = f"{self.directory}: callback {name}.{hook} failed: {why}"
+                raise RunError(one_line(f"{what}; mend it, and resume the run")) from error
+        if hook != "on_generation_begin":  # else its own end is to come
+            snapshot.finished |= self._stop
+
+    def _event(self, snapshot: Snapshot, generation: int) -> Event:
+        fitness, returns = snapshot.fitness.copy(), snapshot.returns.copy()
+        fitness.flags.writeable = returns.flags.writeable = False
+        view = (tuple(snapshot.genomes), fitness, returns, snapshot.best)
+        return Event(generation, snapshot.env_steps, *view, self.directory, self._ask_to_stop)
+
+    def _ask_to_stop(self) -> None:
+        self._stop = True

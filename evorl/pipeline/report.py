@@ -1,0 +1,148 @@
+"""What is written down and shown of a generation that has ended.
+
+Record is the only writer of metrics.jsonl and lineage.jsonl; Show prints a table.
+
+Legend: P agents, E episodes.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evorl.evolution.lineage import birth, fitness_line
+from evorl.genome import Genome
+from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import standard_errors
+from evorl.pipeline.snapshot import Snapshot
+from evorl.reporting.console import Console
+from evorl.reporting.generation_table import (
+    Evaluated,
+    birth_lines,
+    headline,
+    hyperparameter_line,
+    ranking,
+    time_line,
+)
+from evorl.runs.directory import RunDirectory
+
+
+class Record:
+    """A line of metrics.jsonl per evaluation; a line of lineage.jsonl per agent and per birth."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+        self._started = self._last = time.perf_counter()
+        self._last_steps = 0
+
+    def first(self, genomes: Sequence[Genome]) -> None:
+        """The agents that a run starts with."""
+        self.directory.append_lineage([birth(g, i, None) for i, g in enumerate(genomes)])
+
+    def begin(self, context: Context) -> None:
+        """Before the first generation of a run, or of what is left of one."""
+        self._last, self._last_steps = time.perf_counter(), context.snapshot.env_steps
+
+    def evaluation(self, context: Context) -> None:
+        """After the champion is known."""
+        self.directory.append_metrics(self._metrics(context))
+        self.directory.append_lineage(_fitness_lines(context.snapshot))
+
+    def births(self, context: Context) -> None:
+        """After evolution."""
+        if context.snapshot.births:
+            self.directory.append_lineage(context.snapshot.births)
+
+    def _metrics(self, context: Context) -> dict[str, Any]:
+        snapshot, genomes, now = context.snapshot, context.snapshot.genomes, time.perf_counter()
+        rate = (snapshot.env_steps - self._last_steps) / max(now - self._last, 1e-9)
+        self._last, self._last_steps = now, snapshot.env_steps
+        return {
+            "generation": snapshot.ended,
+            "env_steps": snapshot.env_steps,
+            "evaluation_steps": snapshot.evaluation_steps,
+            "updates": snapshot.updates,
+            "episodes": snapshot.episodes,
+            "failures": snapshot.failures,
+            "seconds": round(now - self._started, 3),
+            "steps_per_second": round(rate, 1),
+            "best": snapshot.best,
+            "ids": [genome.id for genome in genomes],
+            "fitness": _floats(snapshot.fitness),
+            "alive": [bool(alive) for alive in snapshot.alive],
+            "loss": _floats(snapshot.loss),
+            "exploration": _floats(snapshot.exploration),
+            "hyperparameters": {
+                name: [genome.hyperparameters[name] for genome in genomes]
+                for name in genomes[0].hyperparameters
+            },
+            "hidden": {
+                name: [list(genome.architectures[name].hidden) for genome in genomes]
+                for name in genomes[0].architectures
+            },
+            "shares": {name: round(share, 4) for name, share in context.timer.shares().items()},
+        }
+
+
+def _fitness_lines(snapshot: Snapshot) -> list[dict[str, Any]]:
+    errors = standard_errors(snapshot.returns)
+    return [
+        fitness_line(
+            genome.id,
+            place,
+            generation=snapshot.ended,
+            env_steps=snapshot.env_steps,
+            own_steps=int(snapshot.agent_steps[place]),
+            fitness=float(snapshot.fitness[place]),
+            error=float(errors[place]),
+        )
+        for place, genome in enumerate(snapshot.genomes)
+    ]
+
+
+def _floats(values: npt.NDArray[np.float64]) -> list[float]:
+    return [float(value) for value in values]
+
+
+class Show:
+    """A table of the agents; with --verbose of all, and where the time went, and who was born."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._seconds: dict[str, float] = {}  # spent before this generation
+        self._steps = 0  # made before it
+        self._genomes: list[Genome] = []  # before anybody was replaced
+
+    def begin(self, context: Context) -> None:
+        """Before the first generation of a run, or of what is left of one."""
+        self._seconds, self._steps = dict(context.timer.seconds), context.snapshot.env_steps
+
+    def evaluation(self, context: Context) -> None:
+        """After the champion is known, before anybody is replaced."""
+        snapshot, console = context.snapshot, self.console
+        self._genomes = list(snapshot.genomes)
+        console.show(f"best {snapshot.best:.1f}")
+        found = Evaluated(
+            snapshot.ended,
+            snapshot.env_steps,
+            snapshot.genomes,
+            snapshot.fitness,
+            standard_errors(snapshot.returns),
+        )
+        console.say(headline(found, snapshot.best), ranking(found, everyone=console.verbose))
+        if console.verbose:
+            console.say(self._time(context), hyperparameter_line(snapshot.genomes))
+
+    def births(self, context: Context) -> None:
+        """After evolution."""
+        if self.console.verbose and context.snapshot.evolved:
+            self.console.say(*birth_lines(context.snapshot.births, self._genomes))
+
+    def _time(self, context: Context) -> str:
+        seconds, steps = dict(context.timer.seconds), context.snapshot.env_steps
+        spent = {name: now - self._seconds.get(name, 0.0) for name, now in seconds.items()}
+        made = steps - self._steps
+        self._seconds, self._steps = seconds, steps
+        return time_line(spent, made)

@@ -1,0 +1,179 @@
+"""Snapshot: all that a run is between two generations, as JSON and named tensors.
+
+Gather makes it from the ranks, evolution changes it to the next, Save writes it, Broadcast sends
+it, a resumed run reads it. In one process it is handed on as it is, and serialised by Save only.
+
+Legend: P agents, E episodes of an evaluation.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from evorl.genome import Genome
+from evorl.networks.layout import Parameters
+from evorl.population.group import AgentState
+from evorl.runs.checkpoint import Checkpoint, digest, serialise
+
+# What belongs to an agent, what the main rank plans, and what ranks count.
+ARRAYS = ("agent_steps", "agent_updates", "loss", "exploration", "returns", "fitness")
+PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
+COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
+POPULATION, STAGES = "population", "progress"  # files of a checkpoint
+PARTS = AgentState._fields[:4]  # those that are weights
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass
+class Progress:
+    """How far agents have come: those of one rank (Context), or all of them (Snapshot)."""
+
+    agents: int
+    generation: int = 0  # generations completed
+    begins: int = 0  # the iteration with which the next generation, or this one, begins
+    ends: int = 0  # the iteration before which it is over
+    last: bool = False  # it is the last one
+    finished: bool = False
+    env_steps: int = 0  # training steps of all agents together, of those replaced since, too
+    evaluation_steps: int = 0  # environment steps spent on scoring
+    latest_evaluation: int = 0  # of these, in the latest generation
+    updates: int = 0  # of all agents together
+    episodes: int = 0  # training episodes that ended by themselves
+    failures: int = 0  # exceptions of environments, which were rebuilt
+
+    def __post_init__(self) -> None:
+        # Each agent's own steps, its ancestors' included: what its exploration goes by.
+        self.agent_steps: npt.NDArray[np.int64] = np.zeros(self.agents, dtype=np.int64)
+        self.agent_updates = self.agent_steps.copy()  # likewise with those of its ancestors
+        self.loss: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # latest of each agent
+        self.exploration = np.ones(self.agents)
+        self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
+        self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # their means
+
+    def numbers(self) -> dict[str, int]:
+        """What all agents have in common."""
+        return {name: getattr(self, name) for name in (*COUNTS, *PLAN)}
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """What belongs to each agent."""
+        return {name: getattr(self, name) for name in ARRAYS}
+
+    def take(
+        self,
+        numbers: Mapping[str, int],
+        arrays: Mapping[str, npt.NDArray[np.generic]],
+        own: slice = slice(None),
+    ) -> None:
+        """Become what these say, for some of the agents."""
+        for name in (*COUNTS, *PLAN):
+            setattr(self, name, numbers[name])
+        for name in ARRAYS:
+            setattr(self, name, arrays[name][own].copy())
+
+
+class Snapshot(Progress):
+    """All agents of all ranks, what they have counted, and what the next generation is to be."""
+
+    def __init__(
+        self, genomes: Sequence[Genome], states: Sequence[AgentState], alive: Sequence[bool] | Bools
+    ) -> None:
+        super().__init__(len(genomes))
+        self.genomes, self.states = list(genomes), list(states)
+        self.alive: Bools = np.array(alive, dtype=bool)
+        self.best = -np.inf  # score of the best agent ever seen
+        self.evolved = False  # whether selection has followed the latest evaluation
+        # What only the end of this generation knows; a resumed run begins after that.
+        self.parents: Ints = np.arange(self.agents)  # whose child each agent is, or itself
+        self.births: list[dict[str, Any]] = []  # as lines of the lineage
+        self.saved = False  # in a checkpoint
+        self._packed: bytes | None = None
+
+    @property
+    def ended(self) -> int:
+        """The generation at whose end this is."""
+        return self.generation - 1
+
+    def replace(
+        self, genomes: Sequence[Genome], states: Sequence[AgentState], parents: Ints
+    ) -> None:
+        """The next generation: agent i is a child of agent parents[i], or stays; all are alive."""
+        self.genomes, self.states, self.parents = list(genomes), list(states), parents.copy()
+        self.alive = np.ones(self.agents, dtype=bool)
+        self._packed = None
+
+    def inherit(self, parents: Ints) -> None:
+        """What an agent has counted goes on in its children."""
+        for name in ("agent_steps", "agent_updates", "loss"):
+            setattr(self, name, getattr(self, name)[parents])
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the tensors; nothing in it depends on time, host or process."""
+        agents = [
+            {"genome": genome.to_json(), "alive": bool(alive), "steps": state.steps}
+            for genome, alive, state in zip(self.genomes, self.alive, self.states, strict=True)
+        ]
+        best = self.best if np.isfinite(self.best) else None
+        numbers = {"context": self.numbers(), "evolved": self.evolved, "best": best}
+        return {"agents": agents} | numbers
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights and moments by name, such as `7.online.hidden0.weight`, and the arrays."""
+        arrays = {f"context.{k}": torch.from_numpy(v) for k, v in self.arrays().items()}
+        return arrays | pack(self.states)
+
+    def packed(self) -> bytes:
+        """The tensors' bytes, made once: when all that changes them is over."""
+        if self._packed is None:
+            self._packed = serialise(self.tensors())
+        return self._packed
+
+    @classmethod
+    def unpacked(cls, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Snapshot":
+        """Back from `to_json` and `tensors`."""
+        agents = values["agents"]
+        states = unpack(tensors, [agent["steps"] for agent in agents])
+        genomes = [Genome.from_json(agent["genome"]) for agent in agents]
+        found = cls(genomes, states, [agent["alive"] for agent in agents])
+        arrays = {name: tensors[f"context.{name}"].numpy() for name in ARRAYS}
+        found.take(values["context"], arrays)
+        found.evolved = values["evolved"]
+        found.best = -np.inf if values["best"] is None else values["best"]
+        return found
+
+    @classmethod
+    def read(cls, checkpoint: Checkpoint) -> "Snapshot":
+        """The snapshot that a checkpoint holds; its file's hash has proved it."""
+        return cls.unpacked(checkpoint.state, checkpoint.load(POPULATION))
+
+
+def pack(states: Sequence[AgentState], first: int = 0) -> dict[str, Tensor]:
+    """Agents' weights and moments by name, on the CPU."""
+    return {
+        f"{first + i}.{part}.{name}": value.detach().cpu().contiguous()
+        for i, state in enumerate(states)
+        for part in PARTS
+        for name, value in getattr(state, part).items()
+    }
+
+
+def unpack(tensors: Mapping[str, Tensor], steps: Sequence[int]) -> list[AgentState]:
+    """Back from `pack`; `steps` are the updates that each agent has made."""
+    found: list[dict[str, Parameters]] = [{part: {} for part in PARTS} for _ in steps]
+    for name, value in tensors.items():
+        agent, _, rest = name.partition(".")
+        if agent.isdigit():
+            part, _, segment = rest.partition(".")
+            found[int(agent)][part][segment] = value
+    return [AgentState(**parts, steps=own) for parts, own in zip(found, steps, strict=True)]
+
+
+def digests(states: Sequence[AgentState], first: int = 0) -> dict[str, str]:
+    """A hash of every tensor, by the names of `pack`: what a rank proves that it has."""
+    return {name: digest({"": value}) for name, value in pack(states, first).items()}

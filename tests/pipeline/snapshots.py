@@ -1,0 +1,19 @@
+"""A live population as the main rank sees it at a generation's end."""
+
+from evorl.pipeline.context import Context
+from evorl.pipeline.snapshot import Snapshot
+
+
+def snapshot_of(population, generation=0):
+    """At the end of this generation."""
+    states = [population.state(i) for i in range(population.size)]
+    snapshot = Snapshot(population.genomes, states, population.alive)
+    snapshot.generation = generation + 1
+    return snapshot
+
+
+def context_of(population, generation=0):
+    """The main rank's context, with a snapshot."""
+    context = Context(population.size, generation=generation)
+    context.snapshot = snapshot_of(population, generation)
+    return context

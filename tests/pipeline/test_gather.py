@@ -1,0 +1,178 @@
+"""The new population on every rank: the same bits, or an error that says what differs."""
+
+import dataclasses
+import itertools
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load
+
+from evorl.algorithms.dqn import DQN
+from evorl.config import EvaluationConfig
+from evorl.distributed.world import World
+from evorl.envs import EnvSpec, make_episodes
+from evorl.errors import RunError
+from evorl.genome import Architecture, Genome
+from evorl.networks.spec import NetworkSpec
+from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import Evaluate
+from evorl.pipeline.gather import Broadcast, Gather, refuse_other
+from evorl.pipeline.snapshot import Snapshot, digests
+from evorl.population.population import Population
+from tests.pipeline.snapshots import context_of, snapshot_of
+from tests.reference import population_of
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def parts():
+    genomes = [
+        Genome(i, {"q": Architecture(hidden)}, DQN(lr=1e-3 * (i + 1)).hyperparameters)
+        for i, hidden in enumerate([(8,), (8, 8), (40,)])
+    ]
+    population = population_of(genomes, NetworkSpec(4, 2), seed=1)
+    world = World.start(3)
+    yield population, world
+    world.close()
+
+
+def all_digests(population):
+    return digests([population.state(i) for i in range(population.size)])
+
+
+def test_what_was_gathered_comes_back(parts):
+    population, world = parts
+    context = Context(3, generation=4, env_steps=7, updates=5)
+    context.agent_steps[:] = (1, 2, 3)
+    context.returns = np.arange(6.0).reshape(3, 2)
+    before = all_digests(population)
+    population.alive[1] = False
+    Gather(world, population)(context)
+    snapshot = context.snapshot
+    assert (snapshot.env_steps, snapshot.updates, snapshot.agents) == (7, 5, 3)
+    assert (snapshot.ended, snapshot.generation, context.generation) == (4, 5, 4)
+    assert snapshot.fitness.tolist() == [0.5, 2.5, 4.5]
+    Broadcast(world, population)(context)
+    assert all_digests(population) == before
+    assert population.alive.tolist() == [True, False, True]
+    assert context.agent_steps.tolist() == [1, 2, 3]
+    assert context.generation == 5
+    assert set(context.counted().values()) == {0}
+
+
+def test_in_one_process_nothing_is_serialised_or_hashed(parts, monkeypatch):
+    population, world = parts
+    for name in ("serialise", "digest"):
+        for module in ("gather", "snapshot", "exchange"):
+            path = f"evorl.pipeline.{module}.{name}"
+            monkeypatch.setattr(path, lambda *_: pytest.fail("it was"), raising=False)
+    context = Context(3)
+    Gather(world, population)(context)
+    Broadcast(world, population)(context)
+
+
+def test_a_snapshot_survives_its_bytes(parts):
+    population, _ = parts
+    one = snapshot_of(population, generation=3)
+    one.alive[2], one.best, one.evolved, one.env_steps = False, -12.5, True, 99
+    one.returns, one.agent_steps = np.arange(6.0).reshape(3, 2), np.array([3, 4, 5])
+    values = json.loads(json.dumps(one.to_json(), allow_nan=False))
+    two = Snapshot.unpacked(values, load(one.packed()))
+    assert two.to_json() == one.to_json()
+    assert two.packed() == one.packed()
+    assert digests(two.states) == digests(one.states)
+    assert (two.best, two.evolved, two.ended, two.env_steps) == (-12.5, True, 3, 99)
+    one.best = -np.inf  # nobody was ever any good
+    values = json.loads(json.dumps(one.to_json(), allow_nan=False))
+    assert Snapshot.unpacked(values, load(one.packed())).best == -np.inf
+
+
+@pytest.mark.parametrize("episodes", [2, 5])
+def test_episodes_that_ranks_share_come_together(parts, episodes):
+    """Two ranks along population, with two agents and one, times two along data."""
+    whole, _ = parts
+    slots = make_episodes(EnvSpec("CartPole-v1", "sync"), 6 * episodes)
+    config = EvaluationConfig(episodes=episodes, max_steps=60)
+    expected = Context(3)
+    Evaluate(whole, slots, config, 7)(expected)
+    messages = []
+    for row, copy in itertools.product((slice(0, 2), slice(2, 3)), (0, 1)):
+        population = Population(whole.genomes[row], whole.networks, DQN(), seed=1)
+        context = Context(population.size)
+        Evaluate(population, slots, config, 7, slice(copy, None, 2))(context)
+        gather = Gather(SimpleNamespace(data=2, data_rank=copy), population)
+        messages.append((population, context, gather._message(gather._own(context), context)))
+    slots.close()
+    main = SimpleNamespace(size=4, data=2, data_rank=0, meet=lambda where: None)
+    main.gather = lambda own: [message for _, _, message in messages]
+    population, context, _ = messages[0]
+    Gather(main, population)(context)
+    found = context.snapshot
+    assert found.genomes == whole.genomes
+    assert digests(found.states) == all_digests(whole)
+    assert found.returns.tolist() == expected.returns.tolist()
+    assert found.fitness.tolist() == expected.fitness.tolist()
+    assert found.evaluation_steps == expected.evaluation_steps
+    assert len(set(expected.returns[2])) > 1  # else their order would not show
+    assert context.agents == 2  # the context stays this rank's
+
+
+def spoil_weight(population):
+    population.groups[0].theta[0, 0] += 1
+
+
+def spoil_target(population):
+    population.groups[0].matrices.target[0, 0] += 1
+
+
+def spoil_hyperparameter(population):
+    population.groups[0].hp["lr"][0] *= 2
+
+
+def spoil_genome(population):
+    population.genomes[0] = dataclasses.replace(population.genomes[0], id=9)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (spoil_weight, "online differs in q.hidden0.weight"),
+        (spoil_target, "target differs in q.hidden0.weight"),
+        (spoil_hyperparameter, "lr is"),
+        (spoil_genome, "group is another genome's"),
+    ],
+)
+def test_a_rank_that_has_something_else_is_named(parts, monkeypatch, spoil, told):
+    population, world = parts
+    rebuild = population.rebuild
+
+    def careless(*args):
+        rebuild(*args)
+        spoil(population)
+
+    monkeypatch.setattr(population, "rebuild", careless)
+    with pytest.raises(RunError, match=f"rank 0 does not have what .* sent: agent .*{told}"):
+        Broadcast(world, population)(context_of(population))
+
+
+def test_ranks_with_the_same_agents_must_have_the_same_weights():
+    refuse_other(1, {"0.online.q.head.bias": "a"}, {"0.online.q.head.bias": "a"})
+    with pytest.raises(RunError, match=r"rank 1 has other weights .*: 0\.online\.q\.head\.bias"):
+        refuse_other(1, {"0.online.q.head.bias": "a"}, {"0.online.q.head.bias": "b"})
+
+
+def test_bytes_that_changed_on_their_way_are_named(parts):
+    population, world = parts
+    context, broadcast = context_of(population), Broadcast(world, population)
+    broadcast(context)
+    proof = digests(context.snapshot.states)
+    broadcast._prove(context.snapshot, range(3), proof)
+    other = proof | {"1.target.q.head.bias": "0" * 64}
+    with pytest.raises(
+        RunError, match=r"rank 0: target\.q\.head\.bias of agent 1 is not what the main"
+    ):
+        broadcast._prove(context.snapshot, range(3), other)

@@ -1,0 +1,189 @@
+"""A user's own code in a run: what it sees, how it stops the run, and what its errors do."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import evorl
+from evorl.errors import RunError
+from evorl.runs.directory import RunDirectory
+from evorl.runs.resume import reopen
+from tests.distributed.launching import CONFIGS
+from tests.training.test_saving import CONFIG, checkpoints, content
+
+
+class Diary(evorl.Callback):
+    """Notes what happens, and may stop the run or fail at one moment of it."""
+
+    def __init__(self, at=(), stop=False, fail=False):
+        self.at, self.stop, self.fail = at, stop, fail
+        self.seen, self.events = [], []
+
+    def note(self, hook, event):
+        self.seen.append((hook, event.generation))
+        self.events.append(event)
+        if (hook, event.generation) == self.at:
+            if self.fail:
+                raise ValueError("no\nmore")
+            event.stop()
+
+    def on_generation_begin(self, event):
+        self.note("begin", event)
+
+    def on_evaluated(self, event):
+        self.note("evaluated", event)
+
+    def on_evolved(self, event):
+        self.note("evolved", event)
+
+    def on_checkpoint(self, event):
+        self.note("checkpoint", event)
+
+    def on_run_end(self, event):
+        self.note("end", event)
+
+
+def run(folder, diary, *overrides):
+    return evorl.train(CONFIG, [f"run.folder={folder}", *overrides], [diary])
+
+
+def resumed(folder, *overrides):
+    directory = RunDirectory(folder / "run")
+    return evorl.train(reopen(directory, overrides), resume=directory)
+
+
+def generation(number):
+    return [(hook, number) for hook in ("begin", "evaluated", "evolved", "checkpoint")]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of four generations, with what its diary says."""
+    diary, folder = Diary(), tmp_path_factory.mktemp("whole")
+    return run(folder, diary), diary
+
+
+def test_every_moment_in_its_order(whole):
+    result, diary = whole
+    last = [("begin", 3), ("evaluated", 3), ("checkpoint", 3), ("end", 3)]  # nobody evolves
+    assert diary.seen == [*generation(0), *generation(1), *generation(2), *last]
+    lines = [json.loads(line) for line in (result.directory / "metrics.jsonl").open()]
+    moments = zip(diary.seen, diary.events, strict=True)
+    found = [event for (hook, _), event in moments if hook == "evaluated"]
+    for line, event in zip(lines, found, strict=True):
+        assert event.env_steps == line["env_steps"]
+        assert event.fitness.tolist() == line["fitness"] == event.returns.mean(1).tolist()
+        assert [genome.id for genome in event.genomes] == line["ids"]
+        assert event.best_score == line["best"]
+        assert event.directory == result.directory
+    assert np.isnan(diary.events[0].fitness).all()  # nobody has played yet
+
+
+def test_nothing_can_be_changed(whole):
+    event = whole[1].events[1]
+    for array in (event.fitness, event.returns):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    with pytest.raises(AttributeError):
+        event.env_steps = 0
+
+
+def test_watching_changes_no_byte(whole, tmp_path):
+    plain = evorl.train(CONFIG, [f"run.folder={tmp_path}"])
+    assert content(RunDirectory(plain.directory)) == content(RunDirectory(whole[0].directory))
+
+
+@pytest.mark.parametrize("moment", ["begin", "evaluated", "evolved", "checkpoint"])
+def test_a_callback_stops_the_run_and_more_to_spend_continues_it(whole, tmp_path, moment):
+    diary = Diary((moment, 1), stop=True)
+    result = run(tmp_path, diary)
+    assert [own for _, own in diary.seen][-1] == 1
+    assert diary.seen[-1] == ("end", 1)
+    directory = RunDirectory(result.directory)
+    assert checkpoints(directory)[-1] == "generation-000002"
+    assert directory.finished
+    with pytest.raises(RunError, match="the run is finished"):
+        resumed(tmp_path)
+    resumed(tmp_path, "budget.env_steps=404")  # another budget, and three generations to go
+    ours, theirs = (
+        (path / "lineage.jsonl").read_text().splitlines()
+        for path in (directory.path, whole[0].directory)
+    )
+    assert ours[: len(theirs)] == theirs  # as if it had never been stopped
+
+
+@pytest.mark.parametrize("moment", ["begin", "evaluated", "evolved", "checkpoint"])
+def test_an_error_is_named_and_the_run_can_be_resumed(whole, tmp_path, moment):
+    with pytest.raises(RunError) as caught:
+        run(tmp_path, Diary((moment, 2), fail=True))
+    hook = f"on_{'generation_begin' if moment == 'begin' else moment}"
+    assert str(caught.value) == (
+        f"{tmp_path / 'run'}: callback Diary.{hook} failed: ValueError: no\\nmore;"
+        " mend it, and resume the run"
+    )
+    assert isinstance(caught.value.__cause__, ValueError)
+    result = resumed(tmp_path)
+    assert content(RunDirectory(result.directory)) == content(RunDirectory(whole[0].directory))
+
+
+def test_what_a_run_returns(whole):
+    result, _ = whole
+    assert result.score.episodes == 2
+    metrics = result.metrics.to_dict("records") if hasattr(result.metrics, "to_dict") else None
+    assert [row["generation"] for row in metrics or result.metrics] == [0, 1, 2, 3]
+    assert len(result.lineage) == len((result.directory / "lineage.jsonl").open().readlines())
+
+
+def test_tables_without_pandas(whole, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert [row["generation"] for row in whole[0].metrics] == [0, 1, 2, 3]
+    assert {row["event"] for row in whole[0].lineage} == {"birth", "fitness"}
+
+
+SCRIPT = """
+    import sys
+    import evorl
+
+    class Mine(evorl.Callback):
+        def on_evaluated(self, event):
+            print("called", event.generation, flush=True)
+            if event.generation == 1 and sys.argv[1] == "fails":
+                raise KeyError("that")
+            if event.generation == 1:
+                event.stop()
+
+    if __name__ == "__main__":
+        config = {config}
+        with evorl.one_line_errors():
+            result = evorl.train(config, ["run.folder=" + sys.argv[2]], [Mine()])
+            print("result", result and result.score.episodes, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["fails", "stops"])
+def test_on_two_ranks(tmp_path, what):
+    (tmp_path / "mine.py").write_text(textwrap.dedent(SCRIPT).replace("{config}", repr(CONFIG)))
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
+    command += [str(CONFIGS / "cpu.yaml"), "--main_process_port", "0"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "mine.py"), what, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.stdout.splitlines()[:2] == ["called 0", "called 1"]  # on the main rank only
+    if what == "stops":
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()[2:]) == ["result 2", "result None"]
+        assert (tmp_path / "run" / "summary.json").exists()
+        return
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    why = "callback Mine.on_evaluated failed: KeyError: 'that'; mend it, and resume the run"
+    assert said == [f"error: {tmp_path / 'run'}: {why}"]
+    assert (tmp_path / "run" / "checkpoints" / "generation-000001").exists()
