@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-# What torch and numpy compute here is small; with a thread for each core, workers and ranks would
-# wait for each other. Not in the environment: commands find out for themselves what they may use.
+# What the tests compute is small. With a thread for each core, workers and ranks would wait for each
+# other: the matrices of PB2 took thirty times as long. Read when numpy is imported; for workers, too.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # in no variable: commands find out for themselves what they may use
 
 from evorl.cli import main
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import traceback
 import uuid
 from collections.abc import Mapping, Sequence
