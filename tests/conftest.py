@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-# What the tests compute is small. With a thread for each core, workers and ranks would wait for each
-# other: the matrices of PB2 took thirty times as long. Read when numpy is imported; for workers, too.
+# What the tests compute is small. With a thread for each core, workers and ranks would wait for
+# each other: the matrices of PB2 took thirty times as long. Numpy reads it when it is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
