@@ -143,6 +143,7 @@ def _started(command):
     with command.output.open("w") as output:
         return subprocess.Popen(
             [str(word) for word in (*words, *command.words)],
+            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=command.folder,
