@@ -117,7 +117,7 @@ def test_the_lineage_adds_up(usual):
             assert own[line["generation"]].fitness == line["fitness"][place]
             for name, values in line["hyperparameters"].items():
                 assert values[place] == birth.genome.hyperparameters[name]
-            assert line["hidden"][place] == list(birth.genome.architecture.hidden)
+            assert line["hidden"]["q"][place] == list(birth.genome.architectures["q"].hidden)
     for id, birth in lineage.births.items():
         genome = birth.genome
         assert (genome.parent is None) == (birth.generation == 0) == (id < 4)
@@ -200,4 +200,4 @@ def test_a_schedule_is_followed(tmp_path):
     assert lines[-1]["env_steps"] == 200
     assert [line["hyperparameters"]["lr"] for line in lines] == [[1e-2], [1e-2], [1e-3], [1e-4]]
     assert lines[-1]["hyperparameters"]["batch_size"] == [16]
-    assert load_agent(path / "best").genome.architecture == architecture
+    assert load_agent(path / "best").genome.architectures == {"q": architecture}

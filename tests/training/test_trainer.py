@@ -1,6 +1,5 @@
 """Whole runs, tiny ones: repeatable to the byte, counted by closed forms, and never in the way."""
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -13,7 +12,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from evorl.config import Hyperparameters, load_config, parse_config
+from evorl.algorithms.dqn import DQN
+from evorl.config import load_config, parse_config
 from evorl.errors import ConfigError, EvorlError, RunError
 from evorl.reporting.console import Console
 from evorl.runs.saved_agent import load_agent
@@ -168,9 +168,10 @@ def test_lines_of_metrics(usual):
     assert [line["generation"] for line in found] == [0, 1]
     assert [line["env_steps"] for line in found] == [200, 400]
     for line in found:
-        for name in ("fitness", "loss", "exploration", "alive", "hidden"):
+        for name in ("fitness", "loss", "exploration", "alive"):
             assert len(line[name]) == 2, name
-        assert set(line["hyperparameters"]) == set(Hyperparameters.model_fields)
+        assert {name: len(own) for name, own in line["hidden"].items()} == {"q": 2}
+        assert set(line["hyperparameters"]) == set(DQN.hyperparameter_fields())
         assert all(len(values) == 2 for values in line["hyperparameters"].values())
         assert line["updates"] > 0
         assert line["seconds"] > 0
@@ -189,8 +190,8 @@ def test_summary_is_the_best_agents_held_out_score(usual):
     assert found["best"]["confirmed"] == metrics(usual)[-1]["best"]
     assert found["best"]["place"] == agent.genome.id  # nobody was replaced
     assert found["best"]["hyperparameters"] == agent.genome.hyperparameters
-    architecture = dataclasses.asdict(agent.genome.architecture)
-    assert found["best"]["architecture"] == json.loads(json.dumps(architecture))
+    architectures = agent.genome.to_json()["architectures"]
+    assert found["best"]["architectures"] == json.loads(json.dumps(architectures))
 
     module, returns = agent.module(), []
     for seed in held_out(1, 4):
@@ -343,7 +344,7 @@ def test_kinds_of_runs_end_and_repeat(tmp_path, options):
 
 def test_agents_have_their_own_values(tmp_path):
     line = metrics(run(tmp_path, *MIXED))[0]
-    assert line["hidden"] == [[16, 16], [8], [8], [8]]
+    assert line["hidden"] == {"q": [[16, 16], [8], [8], [8]]}
     own = line["hyperparameters"]
     assert own["lr"] == [1e-3, 1e-2, 1e-3, 1e-3]
     assert own["batch_size"] == [8, 16, 8, 8]
