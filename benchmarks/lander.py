@@ -55,7 +55,7 @@ class LanderLoop:
         )
         spec = EnvSpec(config.env.id, "sync")
         self.env = Followed(*(make_vector_env(spec, size, ENVS) for _ in range(2)))
-        problem = make_problem(self.env.observation, self.env.num_actions)
+        problem = make_problem(self.env.observation, self.env.action.n)
         self.population = make_population(config, problem)
         self.buffer, self.sampler = make_replay(config, self.env.observation)
         parts = (self.population, self.env, self.buffer, self.sampler)

@@ -128,7 +128,7 @@ def timed(world: World, work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     seconds = time.perf_counter() - start
-    world.meet("done")  # who is done waits without using a core
+    world.barrier("done")  # who is done waits without using a core
     return seconds
 
 

@@ -23,7 +23,6 @@ from timing import best_seconds, seconds_by_turn
 from tqdm import tqdm
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import Hyperparameters
 from evorl.experience import Samples
 from evorl.experience.requests import GroupPlan
 from evorl.genome import Architecture, Genome
@@ -61,7 +60,7 @@ class Figure(NamedTuple):
 
 def population_of(architectures: Sequence[Architecture], compiled: bool = False) -> Population:
     """Agents that differ in architecture only."""
-    hp = Hyperparameters(batch_size=BATCH).model_dump()
+    hp = DQN(batch_size=BATCH).hyperparameters
     genomes = [Genome(i, a, hp) for i, a in enumerate(architectures)]
     return Population(genomes, Problem(INPUTS, ACTIONS), DQN(), compiled=compiled)
 

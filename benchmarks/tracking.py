@@ -52,7 +52,7 @@ class Lap(NamedTuple):
     processor: float
 
 
-class Told(NamedTuple):
+class Measured(NamedTuple):
     """What a tracked run measured of itself."""
 
     inside: list[float]  # seconds of every call of tracking: the start, each generation, the end
@@ -152,14 +152,14 @@ class Loop:
             yield from self.generation()
             yield None
 
-    def close(self) -> Told:
-        """Tell the trackers what is left, and us what was measured."""
+    def close(self) -> Measured:
+        """Log what is left to the trackers; what was measured."""
         children = psutil.Process().children(recursive=True)
         service = sum(sum(child.cpu_times()[:2]) for child in children)
         with self.watch:
             self.tracking.close()
         inside = [lap.wall for lap in self.tracking.watch.laps]
-        return Told(inside, self.watch.seconds, self.context.env_steps, service)
+        return Measured(inside, self.watch.seconds, self.context.env_steps, service)
 
 
 def work(pipe: Connection, *arguments: Any) -> None:
@@ -194,12 +194,12 @@ class Runner:
         while isinstance(self.turn(), Lap):
             pass
 
-    def close(self) -> Told:
+    def close(self) -> Measured:
         """What was measured."""
         self.pipe.send(False)
-        told = self.pipe.recv()
+        measured = self.pipe.recv()
         self.process.join()
-        return told
+        return measured
 
 
 def in_turns(none: Runner, every: Runner) -> Iterator[tuple[Lap, Lap]]:
@@ -241,23 +241,23 @@ def main(overrides: tuple[str, ...], generations: int, paired: int) -> None:
                 every.generation()
             if number + 1 == paired:
                 none.close()
-        told = every.close()
-    slower = tell(told, pairs)
+        measured = every.close()
+    slower = print_parts(measured, pairs)
     print(f"slower with every tracker: {slower:.2%} (at most {BAR:.0%})")
     raise SystemExit(slower > BAR)
 
 
-def tell(told: Told, pairs: list[tuple[Lap, Lap]]) -> float:
+def print_parts(measured: Measured, pairs: list[tuple[Lap, Lap]]) -> float:
     """Print both parts; by how much the tracked run was slower, a gain by luck not counted."""
-    inside, laps = sum(told.inside), told.inside
-    others = told.seconds - inside
-    print(f"tracked run: {told.env_steps:,} steps, {told.seconds:.1f} s")
+    inside, laps = sum(measured.inside), measured.inside
+    others = measured.seconds - inside
+    print(f"tracked run: {measured.env_steps:,} steps, {measured.seconds:.1f} s")
     print(f"inside tracking: {inside:.2f} s, {inside / others:.2%} of the rest")
     print(
         f"of that {laps[0]:.2f} s to start, {np.median(laps[1:-1]) * 1000:.0f} ms in a generation"
         f" (median), {max(laps[1:-1]) * 1000:.0f} ms at most, {laps[-1] * 1000:.0f} ms to end"
     )
-    print(f"beside it, W&B's service: {told.service:.2f} s of processor time")
+    print(f"beside it, W&B's service: {measured.service:.2f} s of processor time")
     ratios = {
         "processor time": median([after.processor / before.processor for before, after in pairs]),
         "by the wall": median([after.wall / before.wall for before, after in pairs]),

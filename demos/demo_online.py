@@ -25,7 +25,7 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
     spec = evorl.EnvSpec("CartPole-v1", backend="sync")
     env = evorl.make_vector_env(spec, agents, ENVS)
     algorithm = evorl.DQN(epsilon_end=0.05, epsilon_steps=10_000)
-    action = evorl.ActionSpec("discrete", env.num_actions)
+    action = env.action
     networks = algorithm.networks(evorl.observation_spec(env.observation), action)
     genomes = [
         evorl.Genome(i, {"q": evorl.Architecture(hidden)}, algorithm.hyperparameters | {"lr": lr})

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evorl.algorithms.base import Batch as Batch
     from evorl.algorithms.base import Loss as Loss
     from evorl.algorithms.base import Trained as Trained
+    from evorl.algorithms.declaration import OffPolicy as OffPolicy
     from evorl.algorithms.dqn import DQN as DQN
     from evorl.algorithms.noise import NoiseStreams as NoiseStreams
     from evorl.cli.errors import one_line_errors as one_line_errors
@@ -50,8 +51,9 @@ if TYPE_CHECKING:
     from evorl.pipeline.task import Task as Task
     from evorl.population.population import Population as Population
     from evorl.reporting.console import Console as Console
+    from evorl.runs.agent import Agent as Agent
+    from evorl.runs.agent import load_agent as load_agent
     from evorl.runs.directory import RunDirectory as RunDirectory
-    from evorl.runs.saved_agent import load_agent as load_agent
     from evorl.seeding import generator as generator
     from evorl.seeding import held_out as held_out
     from evorl.training.build import observation_spec as observation_spec
@@ -66,6 +68,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "algorithms.base": "Algorithm Batch Loss Trained",
+    "algorithms.declaration": "OffPolicy",
     "algorithms.dqn": "DQN",
     "algorithms.noise": "NoiseStreams",
     "cli.errors": "one_line_errors",
@@ -90,7 +93,7 @@ _MODULES = {
     "population.population": "Population",
     "reporting.console": "Console",
     "runs.directory": "RunDirectory",
-    "runs.saved_agent": "load_agent",
+    "runs.agent": "Agent load_agent",
     "seeding": "generator held_out",
     "training.build": "observation_spec",
     "training.resume": "start",

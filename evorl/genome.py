@@ -84,6 +84,3 @@ class Genome:
 @cache
 def _reader() -> TypeAdapter[Genome]:
     return TypeAdapter(Genome)
-
-
-HYPERPARAMETERS = ("lr", "gamma", "tau", "batch_size", "learn_step", "max_grad_norm", "target_period", "epsilon_start", "epsilon_end", "epsilon_steps")  # fmt: skip # noqa: E501

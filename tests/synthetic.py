@@ -2,20 +2,22 @@
 
 import dataclasses
 
-from evorl.config import Hyperparameters, dump_config, parse_config
+from evorl.algorithms.dqn import DQN
+from evorl.config import dump_config, parse_config
 from evorl.evolution.lineage import birth, fitness_line
 from evorl.genome import Architecture, Genome
 from evorl.networks.initial import fresh_parameters
 from evorl.networks.spec import NetworkSpec
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import SavedAgent
+from evorl.runs.saved_agent import Interface, SavedAgent
 
-HYPERPARAMETERS = Hyperparameters().model_dump()
+HYPERPARAMETERS = DQN().hyperparameters
 STEPS = 1000  # own steps a generation
 
 
 def initial(id=0, architecture=None, **hyperparameters):
-    return Genome(id, architecture or Architecture((64, 64)), HYPERPARAMETERS | hyperparameters)
+    own = {"q": architecture or Architecture((64, 64))}
+    return Genome(id, own, HYPERPARAMETERS | hyperparameters)
 
 
 def child(parent, id, born, mutation="hyperparameters", architecture=None, **hyperparameters):
@@ -25,7 +27,7 @@ def child(parent, id, born, mutation="hyperparameters", architecture=None, **hyp
         parent=parent.id,
         born=born,
         mutation=mutation,
-        architecture=architecture or parent.architecture,
+        architectures={"q": architecture or parent.architectures["q"]},
         hyperparameters=dict(parent.hyperparameters) | hyperparameters,
     )
 
@@ -67,11 +69,20 @@ def family_lines():
     return lines
 
 
+def saved_agent(genome, spec, parameters, interface=None, **facts):
+    """An agent of one network; by default the environment gives what the network reads."""
+    if interface is None:
+        shape = () if spec.one_hot else spec.image or (spec.inputs,)
+        interface = Interface(shape, "uint8" if spec.scale != 1 else "float32")
+    algorithm = DQN().model_dump(mode="json")
+    return SavedAgent(genome, {"q": spec}, parameters, algorithm, interface, facts)
+
+
 def saved(genome=FAMILY[4], **facts):
     known = {"env": "CartPole-v1", "place": 1, "fitness": 404.0, "confirmed": 398.5}
     known |= {"generation": 4, "env_steps": 20 * STEPS, "own_steps": 5 * STEPS}
-    problem = NetworkSpec(4, 2)
-    return SavedAgent(genome, problem, fresh_parameters(problem, genome, 0), known | facts)
+    spec = NetworkSpec(4, 2, dueling=True)
+    return saved_agent(genome, spec, fresh_parameters({"q": spec}, genome, 0), **(known | facts))
 
 
 def make_run(folder, name="run", *, score=450.0, steps=(1000, 100), options=(), **config):

@@ -81,7 +81,7 @@ class OffPolicy(Declaration):
         1, "The agent's own environment steps per learn step.", ge=1, le=MOST
     )
     max_grad_norm: float = hyperparameter(
-        10.0, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0
+        10.0, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0, zero_is_off=True
     )
     n_step: int = Field(
         default=1, ge=1, le=32, description="Environment steps of reward before the bootstrap."

@@ -25,18 +25,19 @@ def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool
     evorl evaluate runs/cartpole --episodes 1000 --seed 7
     evorl evaluate runs/cartpole --agent 17
     """
-    from evorl.population.threads import set_threads
+    from evorl.machine import set_threads
     from evorl.seeding import fresh, generator
-    from evorl.shipping.pick import heading, pick, used_seeds
+    from evorl.shipping.select import select_agent
     from evorl.training.score import alone, estimate, play_alone
 
     console = make_console(quiet)
-    picked = pick(run, agent)
-    set_threads(alone(picked.agent))
-    console.say(heading(picked))
-    seeds = fresh(seed, episodes, used_seeds(picked.config))
-    limit = picked.config.evaluation.final_max_steps
-    played, _ = play_alone(picked.agent, picked.spec, seeds, limit, console)
+    selected = select_agent(run, agent)
+    population = alone(selected.agent)
+    set_threads(population.widest, population.pixels)
+    console.say(selected.heading)
+    seeds = fresh(seed, episodes, selected.used_seeds)
+    limit = selected.config.evaluation.final_max_steps
+    played, _ = play_alone(selected.agent, selected.spec, seeds, limit, console)
     score = estimate(played.returns[0], generator(seed, "bootstrap"), played.steps)
     places = decimals(score.mean.value, score.iqm.value)
     click.echo(

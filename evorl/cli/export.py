@@ -6,7 +6,7 @@ import click
 
 from evorl.cli.options import RUN, agent, make_console, output
 
-NAMES = ("safetensors", "torchscript", "onnx")
+NAMES = ("safetensors", "pt2", "onnx")
 
 
 @click.command
@@ -18,28 +18,30 @@ NAMES = ("safetensors", "torchscript", "onnx")
 def export(run: Path, format_: str, agent: int | None, output: Path | None, force: bool) -> None:
     """Write the best agent of the run directory RUN as a model that runs without evorl.
 
-    The model takes the environment's own observations, a batch of any size, and gives the outputs
-    of the agent's network; example.py beside it shows how actions follow from them. It is compared
-    with the live agent on 1,000 random observations before it counts as written.
+    The model takes the environment's own observations, a batch of any size, and gives actions and
+    the outputs of the networks. Before it counts as written it is compared with the live agent on
+    1,000 random observations.
 
     \b
-    safetensors  weights and a model.py for plain PyTorch
-    torchscript  a model.pt for torch.jit.load, in Python or C++
+    safetensors  the weights, for code of your own; agent.json says what they are
+    pt2          a model.pt2 for torch.export.load
     onnx         a model.onnx for onnxruntime (pip install -e '.[onnx]')
 
     \b
     evorl export runs/cartpole --format onnx
     evorl export runs/cartpole --format safetensors --output cartpole-agent
-    evorl export runs/cartpole --format torchscript --agent 17 --force
+    evorl export runs/cartpole --format pt2 --agent 17 --force
     """
+    from evorl.runs.agent import Agent
     from evorl.shipping.export import export as write
-    from evorl.shipping.pick import heading, pick
+    from evorl.shipping.select import select_agent
 
     console = make_console()
-    picked = pick(run, agent)
+    selected = select_agent(run, agent)
     name = f"export-{format_}" if agent is None else f"export-{format_}-agent-{agent}"
-    done = write(picked, format_, run / name if output is None else output, force=force)
-    console.say(heading(picked))
+    folder = run / name if output is None else output
+    done = write(Agent(selected.agent), format_, folder, force=force)
+    console.say(selected.heading)
     console.say(
         "the same as the live agent on 1,000 random observations:"
         f" outputs differ by {done.difference:.1e} of the largest"

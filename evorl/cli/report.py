@@ -24,7 +24,7 @@ def report(runs: tuple[Path, ...], output: Path | None, show: bool) -> None:
     evorl report runs/evolved-1 runs/evolved-2 runs/plain-1
     """
     from evorl.reporting.report.page import render, write_page
-    from evorl.reporting.report.payload import read_payload
+    from evorl.reporting.report.run_data import read_payload
 
     data = read_payload(runs)
     names = [run["name"] for run in data["runs"]]

@@ -32,11 +32,11 @@ def resume(run: Path, overrides: tuple[str, ...], quiet: bool, verbose: bool) ->
     accelerate launch --config_file configs/accelerate/cpu.yaml -m evorl resume runs/cartpole
     """
     from evorl.cli.train import run_and_print
-    from evorl.distributed.briefing import briefed
+    from evorl.distributed.store import read_on_main_rank
     from evorl.runs.directory import RunDirectory
 
     console = make_console(quiet, verbose)
-    config, schedule = _parse(briefed(lambda: _read(run, overrides)))
+    config, schedule = _parse(read_on_main_rank(lambda: _read(run, overrides)))
     run_and_print(config, console, schedule=schedule, resume=RunDirectory(run))
 
 
@@ -52,8 +52,7 @@ def _read(run: Path, overrides: Sequence[str]) -> str:
 
 
 def _parse(text: str) -> "tuple[RunConfig, Schedule | None]":
-    from evorl.config.reading import parse_text
-    from evorl.config.yaml_text import parse_yaml
+    from evorl.config.loading import parse_text, parse_yaml
     from evorl.evolution.schedule import parse_schedule
 
     config, schedule = json.loads(text)

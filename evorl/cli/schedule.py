@@ -31,7 +31,7 @@ def schedule(run: Path, agent: int | None) -> None:
         raise RunError(f"{run}: the run followed a schedule itself; use that one again")
     if not descent.ancestry[-1].fitness and descent.best is None:
         raise RunError(f"{run}: agent {descent.id} was not evaluated yet")
-    found = schedule_of(directory.config().env.id, descent.ancestry, descent.own_steps)
+    found = schedule_of(directory.config(), descent.ancestry, descent.own_steps)
     heading = (
         f"The schedule of agent {descent.id} of {run}: what it trained with,"
         " by its own environment steps."

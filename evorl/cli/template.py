@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.config import parse_config
-from evorl.config.yaml_text import dump_yaml
+from evorl.config.loading import dump_yaml
 from evorl.envs.make import EnvSpec, find, make_env
 from evorl.envs.spaces import ObservationSpec, adapt
 from evorl.evolution.schedule import flow_text
@@ -71,7 +71,7 @@ def look_at(env_id: str) -> Surroundings:
     finally:
         env.close()
     return Surroundings(
-        env_id, adapter.observation, adapter.num_actions, limit, registered.reward_threshold
+        env_id, adapter.observation, adapter.action.n or 0, limit, registered.reward_threshold
     )
 
 

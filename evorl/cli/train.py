@@ -75,19 +75,19 @@ def train(
     if replay_schedule is None:
         run_and_print(loaded, console, resume=resume)
     else:
-        refuse_fixed(overrides)
+        refuse_fixed(loaded, overrides)
         _replay(loaded, read_schedule(replay_schedule), seeds or 1, console)
 
 
 def _replay(config: "RunConfig", schedule: "Schedule", seeds: int, console: "Console") -> None:
-    from evorl.evolution.schedule import along
+    from evorl.evolution.schedule import config_for_schedule
 
     if config.population.size > 1 and config.replay.share != "agent":
         console.warn(
             f"with replay.share: {config.replay.share} the schedule's agent learned from"
             f" {config.population.size} agents' experience, now it has its own only"
         )
-    runs = [_seeded(along(config, schedule), config.seed + i) for i in range(seeds)]
+    runs = [_seeded(config_for_schedule(config, schedule), config.seed + i) for i in range(seeds)]
     if config.run.if_exists == "error":
         _refuse_existing(runs)
     from evorl.distributed.world import World

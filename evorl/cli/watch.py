@@ -49,23 +49,24 @@ def watch(
     """
     from tqdm import tqdm
 
-    from evorl.population.threads import set_threads
+    from evorl.machine import set_threads
     from evorl.seeding import fresh
-    from evorl.shipping.pick import heading, pick, used_seeds
+    from evorl.shipping.select import select_agent
     from evorl.shipping.watch import watch as film
     from evorl.training.score import alone
 
     console = make_console(quiet)
-    picked = pick(run, agent)
-    set_threads(alone(picked.agent))
+    selected = select_agent(run, agent)
+    population = alone(selected.agent)
+    set_threads(population.widest, population.pixels)
     name = "best.mp4" if agent is None else f"agent-{agent}.mp4"
     path = run / name if output is None else output
-    console.say(heading(picked))
+    console.say(selected.heading)
 
     def show(episode: "Episode") -> None:
         cut = ", cut there" if episode.cut else ""
         tqdm.write(f"seed {episode.seed}: return {episode.score:.1f} in {episode.steps} steps{cut}")
 
-    seeds = fresh(seed, episodes, used_seeds(picked.config))
-    done = film(picked, seeds, path, console, fps=fps, max_steps=max_steps, on_episode=show)
+    seeds = fresh(seed, episodes, selected.used_seeds)
+    done = film(selected, seeds, path, console, fps=fps, max_steps=max_steps, on_episode=show)
     click.echo(f"{path}: {done.frames} frames, {done.frames / done.fps:.1f} seconds")

@@ -2,23 +2,25 @@
 
     config = load_config("configs/dqn/cartpole.yaml", ["algorithm.lr=1e-4", "seed=7"])
 
-run_config.py has all sections and what must fit between them; sections.py, evolution.py, spaces.py
-and tracking.py the options of each, ranges.py their ranges and units, yaml_text.py the YAML,
-overrides.py the command line's `section.key=value`, and wording.py the wording of errors.
+run_config.py has all sections and what must fit between them; sections.py and evolution.py the
+options of each, section.py what they are made of; registry.py the parts that names stand for, also
+a user's own; loading.py YAML and the command line's `section.key=value`; messages.py the wording of
+errors, unused.py warnings, schema.py the JSON schema and docs/configuration.md.
 """
 
 from evorl.config.evolution import (
     EvolutionConfig,
     ExploreConfig,
     MutationConfig,
-    SelectionConfig,
+    SpaceConfig,
+    SpacesConfig,
 )
-from evorl.config.reading import dump_config, json_schema, load_config, parse_config
+from evorl.config.loading import dump_config, load_config, parse_config
+from evorl.config.registry import resolve
 from evorl.config.run_config import RunConfig
-from evorl.config.section import Hyperparameters
+from evorl.config.schema import json_schema
 from evorl.config.sections import (
     AgentConfig,
-    AlgorithmConfig,
     BudgetConfig,
     CheckpointConfig,
     EnvConfig,
@@ -28,15 +30,13 @@ from evorl.config.sections import (
     NetworkConfig,
     PopulationConfig,
     ReplayConfig,
+    TrackingConfig,
     WrapperConfig,
 )
-from evorl.config.spaces import FractionSpace, SpaceConfig, SpacesConfig, WholeSpace
-from evorl.config.tracking import TrackingConfig
 from evorl.config.unused import unused_options
 
 __all__ = [
     "AgentConfig",
-    "AlgorithmConfig",
     "BudgetConfig",
     "CheckpointConfig",
     "EnvConfig",
@@ -44,23 +44,20 @@ __all__ = [
     "EvolutionConfig",
     "ExploreConfig",
     "FolderConfig",
-    "FractionSpace",
-    "Hyperparameters",
     "MeshConfig",
     "MutationConfig",
     "NetworkConfig",
     "PopulationConfig",
     "ReplayConfig",
     "RunConfig",
-    "SelectionConfig",
     "SpaceConfig",
     "SpacesConfig",
     "TrackingConfig",
-    "WholeSpace",
     "WrapperConfig",
     "dump_config",
     "json_schema",
     "load_config",
     "parse_config",
+    "resolve",
     "unused_options",
 ]

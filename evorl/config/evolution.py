@@ -1,109 +1,200 @@
-"""The evolution section: what evolves, who survives, and how a child differs from its parent."""
+"""The evolution section: what evolves and where, who survives, and how children differ."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
+from pydantic.fields import FieldInfo
 
-from evorl.config import ranges
-from evorl.config.ranges import refuse
-from evorl.config.section import Section
-from evorl.config.spaces import SpacesConfig, default_spaces
+from evorl.config.messages import number, plain, unknown_key
+from evorl.config.section import (
+    ZERO_IS_OFF,
+    Activation,
+    Channels,
+    Fraction,
+    Section,
+    Sparse,
+    Units,
+    check_part,
+    option,
+    refusal,
+    refuse,
+    section,
+)
 
-Probability = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, le=1e6)]
+FRACTIONS = ("linear", "log", "reverse_log", "choice")
+WHOLES = ("integer", "power_of_two", "choice")
+SCALE = "Scale of the values; reverse_log is a log scale of 1 - value, for gamma."
+LOW, HIGH = "Smallest value.", "Largest value."
+VALUES = "The values of a choice; a mutation takes the next larger or smaller one."
 
 
-class SelectionConfig(Section):
-    """Who is replaced by whose child."""
+class SpaceConfig(Sparse):
+    """The values that one hyperparameter may take, and the scale on which it moves."""
 
-    kind: Literal["truncation", "tournament"] = Field(
-        default="truncation", description="The worst get children of the best, or tournaments."
+    kind: Literal["linear", "log", "reverse_log", "integer", "power_of_two", "choice"] = option(
+        ..., SCALE
     )
-    fraction: float = Field(
-        default=0.25,
-        gt=0,
-        le=0.5,
-        description="Share of agents replaced, and of parents (truncation).",
+    low: float | None = option(None, LOW)
+    high: float | None = option(None, HIGH)
+    values: Sequence[float] | None = option(None, VALUES)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its values are whole numbers."""
+        return self.kind in ("integer", "power_of_two")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest value."""
+        if self.values is not None:
+            return min(self.values), max(self.values)
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
+
+    def __contains__(self, value: float) -> bool:
+        """Whether a value is one of the choices, or between the bounds."""
+        low, high = self.bounds
+        return low <= value <= high if self.values is None else value in self.values
+
+    def __str__(self) -> str:
+        choices = ", ".join(number(value) for value in self.values or ())
+        return choices or " to ".join(number(end) for end in self.bounds)
+
+    @model_validator(mode="after")
+    def _complete(self) -> "SpaceConfig":
+        ends = ("low", "high")
+        needed, other = (("values",), ends) if self.kind == "choice" else (ends, ("values",))
+        for name in other:
+            if (value := getattr(self, name)) is not None:
+                refuse(name, f"be left out for kind {self.kind}", plain(value))
+        for name in needed:
+            if getattr(self, name) is None:
+                refuse(name, f"be given for kind {self.kind}", None)
+        values = self.values or ()
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                refuse(f"values.{index}", "differ from the values before it", plain(value))
+        if self.kind != "choice":
+            self._check_bounds(*self.bounds)
+        return self
+
+    def _check_bounds(self, low: float, high: float) -> None:
+        for side, value in (("low", plain(low)), ("high", plain(high))):
+            if self.kind == "log" and value <= 0:
+                refuse(side, "be greater than 0 on a log scale", value)
+            if self.kind == "reverse_log" and not 0 <= value < 1:
+                refuse(side, "be at least 0 and less than 1 on a reverse_log scale", value)
+            if self.whole and value != int(value):
+                refuse(side, "be a whole number", value)
+            if self.kind == "power_of_two" and (value < 1 or int(value) & (int(value) - 1)):
+                refuse(side, "be a power of two", value)
+        if low >= high:
+            refuse("high", f"be greater than low = {number(low)}", plain(high))
+
+
+class _WholeSpace(SpaceConfig):
+    @property
+    def whole(self) -> bool:
+        """Always, also for a choice."""
+        return True
+
+
+class SpacesConfig(Sparse):
+    """The hyperparameters that evolve: if given, only these; others stay as agents have them."""
+
+    @property
+    def evolving(self) -> dict[str, SpaceConfig]:
+        """The spaces that are given, by hyperparameter, in the order of their declaration."""
+        named = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return {name: space for name, space in named if space is not None}
+
+
+def spaces_model(hyperparameters: Mapping[str, FieldInfo]) -> type[SpacesConfig]:
+    """SpacesConfig with an algorithm's hyperparameters, each space within its limits."""
+    spaces: dict[str, Any] = {
+        name: (_space_model(name, own) | None, option(None, f"Space of {name}: {own.description}"))
+        for name, own in hyperparameters.items()
+    }
+    doc = SpacesConfig.__doc__
+    return create_model("SpacesConfig", __base__=SpacesConfig, __doc__=doc, **spaces)
+
+
+def _space_model(name: str, field: FieldInfo) -> type[SpaceConfig]:
+    whole, value = field.annotation is int, field.rebuild_annotation()
+    extra = field.json_schema_extra
+    off = isinstance(extra, dict) and extra.get(ZERO_IS_OFF)
+    low = Annotated[float, Field(gt=0)] if off else value  # next to the least, there would be none
+    doc = "The whole numbers" if whole else "The values"
+    fields: dict[str, Any] = {
+        "kind": (Literal[WHOLES if whole else FRACTIONS], option(..., SCALE)),
+        "low": (low | None, option(None, LOW)),
+        "high": (value | None, option(None, HIGH)),
+        "values": (list[value] | None, option(None, VALUES, min_length=1)),  # type: ignore[valid-type]
+    }
+    return create_model(
+        f"{name.title().replace('_', '')}Space",
+        __base__=_WholeSpace if whole else SpaceConfig,
+        __doc__=f"{doc} that {name} may take, and the scale on which it moves.",
+        **fields,
     )
-    size: int = Field(default=2, ge=1, le=4096, description="Agents per tournament (tournament).")
-    elitism: bool = Field(
-        default=True, description="Whether the best agent always stays (tournament)."
-    )
-    min_gap: float = Field(
-        default=1.0,
-        ge=0,
-        le=100,
-        description="Standard errors of the paired difference by which a parent must lead.",
-    )
-    eval_loop: int = Field(
-        default=1,
-        ge=1,
-        le=1000,
-        description="Evaluations over which fitness is averaged; until then all that live stay.",
-    )
-    champion: Probability = Field(
-        default=1.0,
-        description="Probability that a child descends from the best agent ever seen instead, if"
-        " its confirmed score is above the parent's fitness; the best has at most as many children"
-        " this way as there are agents.",
-    )
+
+
+def _own_kinds(schema: dict[str, Any]) -> None:
+    """A user's own mutations: any key with a colon."""
+    schema["patternProperties"] = {":": schema.pop("additionalProperties")}
+    schema["additionalProperties"] = False
 
 
 class MutationConfig(Section):
-    """How a child is made: relative probabilities of the kinds, and the limits of each."""
+    """How a child is made: relative probabilities of the kinds, and the limits of each.
 
-    none: Weight = Field(default=0.0, description="Weight of an exact copy.")
-    architecture: Weight = Field(default=0.2, description="Weight of a change of the network.")
-    parameters: Weight = Field(default=0.2, description="Weight of noise on the weights.")
-    activation: Weight = Field(default=0.0, description="Weight of another activation.")
-    hyperparameters: Weight = Field(default=0.6, description="Weight of other hyperparameters.")
-    user: dict[str, Weight] = Field(
-        default={}, description="Weights of mutations of your own, by module:function."
+    A key such as my_module:my_mutation is the weight of a mutation of your own.
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=_own_kinds)
+    __pydantic_extra__: dict[str, Weight]
+
+    none: Weight = option(0.0, "Weight of an exact copy.")
+    architecture: Weight = option(0.2, "Weight of a change of the network.")
+    parameters: Weight = option(0.2, "Weight of noise on the weights.")
+    activation: Weight = option(0.0, "Weight of another activation.")
+    hyperparameters: Weight = option(0.6, "Weight of other hyperparameters.")
+    new_layer: Fraction = option(0.2, "Probability that a layer is added or removed, not units.")
+    units: list[Units] = option([16, 32], "Units added or removed: one of these.", min_length=1)
+    channels: list[Channels] = option([4, 8], "Channels added or removed (images).", min_length=1)
+    min_layers: int = option(1, "Fewest hidden layers.", ge=1, le=8)
+    max_layers: int = option(3, "Most hidden layers.", ge=1, le=8)
+    min_units: Units = option(16, "Fewest units of a layer.")
+    max_units: Units = option(256, "Most units of a layer.")
+    min_channels: Channels = option(4, "Fewest channels (images).")
+    max_channels: Channels = option(64, "Most channels (images).")
+    activations: list[Activation] = option(
+        list(get_args(Activation)), "Activations that a mutation may choose.", min_length=1
     )
-    new_layer: Probability = Field(
-        default=0.2,
-        description="Probability that an architecture gains or loses a layer, not units.",
-    )
-    units: list[Annotated[int, Field(ge=1, le=4096)]] = Field(
-        default=[16, 32], min_length=1, description="Units added or removed: one of these."
-    )
-    channels: list[Annotated[int, Field(ge=1, le=1024)]] = Field(
-        default=[4, 8],
-        min_length=1,
-        description="Channels added or removed: one of these (images).",
-    )
-    min_layers: int = Field(default=1, ge=1, le=8, description="Fewest hidden layers.")
-    max_layers: int = Field(default=3, ge=1, le=8, description="Most hidden layers.")
-    min_units: int = Field(default=16, ge=1, le=4096, description="Fewest units of a layer.")
-    max_units: int = Field(default=256, ge=1, le=4096, description="Most units of a layer.")
-    min_channels: int = Field(default=4, ge=1, le=1024, description="Fewest channels (images).")
-    max_channels: int = Field(default=64, ge=1, le=1024, description="Most channels (images).")
-    activations: list[ranges.Activation] = Field(
-        default=["relu", "elu", "gelu", "tanh", "silu"],
-        min_length=1,
-        description="Activations that a mutation may choose.",
-    )
-    noise_fraction: Probability = Field(
-        default=0.1, description="Share of the weights that parameter noise changes."
-    )
-    noise: float = Field(
-        default=0.1,
-        gt=0,
-        le=10,
-        description="Standard deviation of the noise, relative to a weight.",
-    )
-    reset_dormant: bool = Field(
-        default=True, description="Whether parameter noise first resets units that learn nothing."
-    )
+    noise_fraction: Fraction = option(0.1, "Share of the weights that parameter noise changes.")
+    noise: float = option(0.1, "Its standard deviation, relative to a weight.", gt=0, le=10)
+    reset_dormant: bool = option(True, "Whether it first resets units that learn nothing.")
+
+    @property
+    def user(self) -> dict[str, float]:
+        """The weights of the user's own mutations, by module:function."""
+        return dict(self.__pydantic_extra__)
 
     @model_validator(mode="after")
     def _fits_together(self) -> "MutationConfig":
+        for name in self.user:
+            if ":" not in name:
+                refusal(name, unknown_key(name, type(self).model_fields))
+            check_part("mutation", name, name)
         for what in ("layers", "units", "channels"):
             low, high = getattr(self, f"min_{what}"), getattr(self, f"max_{what}")
             if low > high:
                 refuse(f"max_{what}", f"be at least min_{what} = {low}", high)
         kinds = ("none", "architecture", "parameters", "activation", "hyperparameters")
-        if not any(getattr(self, kind) for kind in kinds):
+        if not any((*(getattr(self, kind) for kind in kinds), *self.user.values())):
             refuse("none", "be greater than 0 when all kinds of mutation are 0", self.none)
         return self
 
@@ -111,34 +202,21 @@ class MutationConfig(Section):
 class ExploreConfig(Section):
     """How a hyperparameter mutation chooses new values within the spaces."""
 
-    strategy: Literal["perturb", "resample", "pb2"] = Field(
-        default="resample",
-        description="Grow or shrink; now and then draw anew; or learn what raised fitness (PB2).",
+    strategy: Literal["perturb", "resample", "pb2"] = option(
+        "resample", "Grow or shrink; also draw new values; or learn what raised fitness (PB2)."
     )
-    grow: float = Field(default=1.25, gt=1, le=100, description="Factor of a value that grows.")
-    shrink: float = Field(default=0.8, gt=0, lt=1, description="Factor of a value that shrinks.")
-    resample: Probability = Field(
-        default=0.25, description="Probability that a value is drawn anew (resample)."
-    )
+    grow: float = option(1.25, "Factor of a value that grows.", gt=1, le=100)
+    shrink: float = option(0.8, "Factor of a value that shrinks.", gt=0, lt=1)
+    resample: Fraction = option(0.25, "Probability that a value is drawn again (resample).")
 
 
 class EvolutionConfig(Section):
     """How the population changes from one generation to the next."""
 
-    method: Literal["none", "random_search", "evolution"] = Field(
-        default="evolution",
-        description="Leave agents as they are, draw them once from the spaces, or evolve them.",
+    method: Literal["none", "random_search", "evolution"] = option(
+        "evolution", "Leave agents as they are, draw them once from the spaces, or evolve them."
     )
-    spaces: SpacesConfig = Field(
-        default_factory=default_spaces,
-        description="Which hyperparameters evolve, and within which bounds; if given, only these.",
-    )
-    selection: SelectionConfig = Field(
-        default_factory=SelectionConfig, description="Who is replaced by whose child."
-    )
-    mutation: MutationConfig = Field(
-        default_factory=MutationConfig, description="How a child differs from its parent."
-    )
-    explore: ExploreConfig = Field(
-        default_factory=ExploreConfig, description="How hyperparameters are chosen anew."
-    )
+    spaces: SpacesConfig = section(SpacesConfig)  # with the algorithm's own options
+    selection: Any = None  # the class that the registry has for its kind
+    mutation: MutationConfig = section(MutationConfig)
+    explore: ExploreConfig = section(ExploreConfig)

@@ -1,15 +1,17 @@
 """RunConfig: all sections together, and what must fit between them."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ValidationError, create_model, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from evorl.config import ranges
-from evorl.config.evolution import EvolutionConfig
-from evorl.config.ranges import refuse
-from evorl.config.section import Hyperparameters, Section
+from evorl.config.evolution import EvolutionConfig, SpaceConfig, spaces_model
+from evorl.config.messages import number
+from evorl.config.section import AutoBool, Section, check_part, option, refuse, section
 from evorl.config.sections import (
-    AlgorithmConfig,
+    AGENT_NETWORK,
     BudgetConfig,
     CheckpointConfig,
     EnvConfig,
@@ -19,81 +21,87 @@ from evorl.config.sections import (
     NetworkConfig,
     PopulationConfig,
     ReplayConfig,
+    TrackingConfig,
+    agent_model,
+    folder_name,
 )
-from evorl.config.spaces import SpaceConfig
-from evorl.config.tracking import TrackingConfig
-from evorl.config.wording import number
+
+S = TypeVar("S", bound=Section)
 
 
 class RunConfig(Section):
-    """Everything that a run depends on."""
+    """Everything that a run depends on.
 
-    name: Annotated[str, AfterValidator(ranges.folder_name)] = Field(
-        default="run",
+    The options of algorithm, population.agents, evolution.spaces and evolution.selection are those
+    of the classes that algorithm.name and evolution.selection.kind stand for: an instance belongs
+    to a subclass made for them.
+    """
+
+    name: Annotated[str, AfterValidator(folder_name)] = option(
+        "run",
+        "Name of the run and of its folder: letters, digits, '.', '_' and '-'.",
         min_length=1,
         max_length=100,
-        description="Name of the run and of its folder: letters, digits, '.', '_' and '-'.",
     )
-    seed: int = Field(default=1, ge=0, le=2**32 - 1, description="Seed of all random numbers.")
-    compile: ranges.AutoBool = Field(
-        default="auto", description="Whether updates are compiled; auto decides by the run."
-    )
-    env: EnvConfig = Field(description="What the agents learn in.")
-    algorithm: AlgorithmConfig = Field(
-        default_factory=AlgorithmConfig, description="How agents learn and explore."
-    )
-    network: NetworkConfig = Field(
-        default_factory=NetworkConfig, description="The shape of the agents' networks."
-    )
-    replay: ReplayConfig = Field(
-        default_factory=ReplayConfig, description="What is remembered and how it is drawn."
-    )
-    population: PopulationConfig = Field(
-        default_factory=PopulationConfig,
-        description="How many agents, and what single ones have of their own.",
-    )
-    evaluation: EvaluationConfig = Field(
-        default_factory=EvaluationConfig,
-        description="When agents are scored, and on how many episodes.",
-    )
-    evolution: EvolutionConfig = Field(
-        default_factory=EvolutionConfig,
-        description="How the population changes from generation to generation.",
-    )
-    budget: BudgetConfig = Field(default_factory=BudgetConfig, description="When training ends.")
-    mesh: MeshConfig = Field(
-        default_factory=MeshConfig, description="How the ranks of a launch share the work."
-    )
-    checkpoint: CheckpointConfig = Field(
-        default_factory=CheckpointConfig, description="What is kept for going on later."
-    )
-    tracking: TrackingConfig = Field(
-        default_factory=TrackingConfig, description="Where the run can be followed."
-    )
-    run: FolderConfig = Field(default_factory=FolderConfig, description="Where the run is written.")
+    seed: int = option(1, "Seed of all random numbers.", ge=0, le=2**32 - 1)
+    compile: AutoBool = option("auto", "Whether updates are compiled; auto decides by the run.")
+    env: EnvConfig
+    algorithm: Any = None  # an instance of evorl.algorithms.declaration.Declaration
+    network: NetworkConfig = section(NetworkConfig)
+    replay: ReplayConfig = section(ReplayConfig)
+    population: PopulationConfig = section(PopulationConfig)
+    evaluation: EvaluationConfig = section(EvaluationConfig)
+    evolution: EvolutionConfig = section(EvolutionConfig)
+    budget: BudgetConfig = section(BudgetConfig)
+    mesh: MeshConfig = section(MeshConfig)
+    checkpoint: CheckpointConfig = section(CheckpointConfig)
+    tracking: TrackingConfig = section(TrackingConfig)
+    run: FolderConfig = section(FolderConfig)
 
-    def agent_hyperparameters(self, index: int) -> Hyperparameters:
-        """The hyperparameters that agent `index` starts from."""
-        common = self.algorithm.model_dump(include=set(Hyperparameters.model_fields))
-        own = self._own(index, Hyperparameters)
-        return Hyperparameters(**(common | own))
+    def __new__(cls, **values: Any) -> Self:
+        """Of the subclass for its algorithm and selection."""
+        model: Any = model_of(values) if cls is RunConfig else cls
+        return super().__new__(model)  # type: ignore[no-any-return]
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """An instance of the subclass for its algorithm and selection."""
+        model: Any = model_of(obj) if cls is RunConfig else cls
+        return super(RunConfig, model).model_validate(obj, **options)  # type: ignore[return-value]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The subclass has no name by which pickle could find it."""
+        return RunConfig.model_validate, (self.model_dump(),)
+
+    def agent_hyperparameters(self, index: int) -> dict[str, int | float]:
+        """The hyperparameters that agent `index` starts from, in the order of their declaration."""
+        known: dict[str, int | float] = self.algorithm.hyperparameters
+        own = self._own(index)
+        return {name: own.get(name, value) for name, value in known.items()}
 
     def agent_network(self, index: int) -> NetworkConfig:
         """The network that agent `index` starts from."""
-        return NetworkConfig(**(self.network.model_dump() | self._own(index, NetworkConfig)))
+        own = {name: value for name, value in self._own(index).items() if name in AGENT_NETWORK}
+        return NetworkConfig(**(self.network.model_dump() | own))
 
-    def _own(self, index: int, section: type[Section]) -> dict[str, Any]:
+    def _own(self, index: int) -> dict[str, Any]:
         if not 0 <= index < self.population.size:
             raise IndexError(f"agent {index} of a population of {self.population.size}")
-        if index >= len(self.population.agents):
-            return {}
-        return self.population.agents[index].model_dump(include=set(section.model_fields))
+        agents = self.population.agents
+        return agents[index].model_dump() if index < len(agents) else {}
+
+    @property
+    def spaces(self) -> dict[str, SpaceConfig]:
+        """Where hyperparameters evolve, if anything does; without those that have no effect."""
+        unused = self.algorithm.unused
+        given = self.evolution.spaces.evolving
+        return {name: space for name, space in given.items() if name not in unused}
 
     @property
     def drawn(self) -> dict[str, SpaceConfig]:
         """The spaces from which agents draw what they start from, by hyperparameter."""
         sampled = self.population.init == "sample" or self.evolution.method == "random_search"
-        return self.evolution.spaces.evolving if sampled else {}
+        return self.spaces if sampled else {}
 
     @property
     def evolves(self) -> bool:
@@ -104,7 +112,7 @@ class RunConfig(Section):
     def mutated(self) -> dict[str, SpaceConfig]:
         """The spaces in which children move away from their parents, by hyperparameter."""
         moves = self.evolves and self.evolution.mutation.hyperparameters > 0
-        return self.evolution.spaces.evolving if moves else {}
+        return self.spaces if moves else {}
 
     @property
     def drawn_by(self) -> str:
@@ -115,47 +123,87 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "RunConfig":
+        name = self.algorithm.name
+        if check_part("algorithm", name, "algorithm.name") is not type(self.algorithm):
+            refuse("algorithm.name", "name the algorithm's own class", name)
         self._check_agents()
-        self._check_batch_sizes()
-        self._check_timeouts()
-        if self.mesh.data > (episodes := self.evaluation.episodes):
-            rule = f"be at most evaluation.episodes, which its ranks share, {episodes}"
-            refuse("mesh.data", rule, self.mesh.data)
-        replay = self.replay
-        writers = 1 if replay.share == "agent" else self.population.size
-        if replay.capacity < (step := writers * self.env.num_envs):
-            rule = f"hold one step of every environment, {step} transitions"
-            refuse("replay.capacity", rule, replay.capacity)
-        return self
-
-    def _check_agents(self) -> None:
-        layers, drawn = len(self.network.channels), self.drawn
-        for index, agent in enumerate(self.population.agents):
-            where = f"population.agents.{index}"
-            if agent.channels is not None and len(agent.channels) != layers:
-                rule = f"have as many entries as network.channels, {layers}"
-                refuse(f"{where}.channels", rule, len(agent.channels))
-            for name in drawn:
-                if (value := getattr(agent, name)) is not None:
-                    rule = f"be left out, as {self.drawn_by} draws it from evolution.spaces.{name}"
-                    refuse(f"{where}.{name}", rule, value)
-
-    def _check_timeouts(self) -> None:
-        """Other ranks wait while the main one starts W&B: they must not think that it is lost."""
-        longest = self.mesh.timeout / 3
+        if "batch_size" in self.algorithm.hyperparameters:  # it learns from a replay
+            self._check_replay()
+        longest = self.mesh.timeout / 3  # the other ranks wait while the main one starts W&B
         if self.tracking.wandb != "off" and self.tracking.timeout > longest:
             rule = f"be at most a third of mesh.timeout, {number(longest)}"
             refuse("tracking.timeout", rule, self.tracking.timeout)
+        if self.mesh.data > (episodes := self.evaluation.episodes):
+            rule = f"be at most evaluation.episodes, which its ranks share, {episodes}"
+            refuse("mesh.data", rule, self.mesh.data)
+        return self
 
-    def _check_batch_sizes(self) -> None:
-        agents, capacity = self.population.agents, self.replay.capacity
-        own = [agent.batch_size or self.algorithm.batch_size for agent in agents]
-        if len(agents) < self.population.size:
-            own.append(self.algorithm.batch_size)
-        if "batch_size" not in self.drawn and capacity < max(own):
-            refuse("replay.capacity", f"be at least the largest batch size, {max(own)}", capacity)
-        if space := (self.drawn | self.mutated).get("batch_size"):
-            most = number(space.bounds[1])
-            if capacity < space.bounds[1]:
-                rule = f"be at least the largest batch size that evolution may choose, {most}"
-                refuse("replay.capacity", f"{rule} (evolution.spaces.batch_size)", capacity)
+    def _check_agents(self) -> None:
+        layers = len(self.network.channels)
+        for index, agent in enumerate(self.population.agents):
+            where, own = f"population.agents.{index}", agent.model_dump()
+            if len(own.get("channels", self.network.channels)) != layers:
+                rule = f"have as many entries as network.channels, {layers}"
+                refuse(f"{where}.channels", rule, len(own["channels"]))
+            for name in (name for name in self.drawn if name in own):
+                rule = f"be left out, as {self.drawn_by} draws it from evolution.spaces.{name}"
+                refuse(f"{where}.{name}", rule, own[name])
+
+    def _check_replay(self) -> None:
+        capacity, agents = self.replay.capacity, range(self.population.size)
+        largest = max(self.agent_hyperparameters(agent)["batch_size"] for agent in agents)
+        if "batch_size" not in self.drawn and capacity < largest:
+            refuse("replay.capacity", f"be at least the largest batch size, {largest}", capacity)
+        space = (self.drawn | self.mutated).get("batch_size")
+        if space and capacity < space.bounds[1]:
+            rule = "be at least the largest batch size that evolution may choose"
+            where = f"{number(space.bounds[1])} (evolution.spaces.batch_size)"
+            refuse("replay.capacity", f"{rule}, {where}", capacity)
+        writers = 1 if self.replay.share == "agent" else self.population.size
+        if capacity < (step := writers * self.env.num_envs):
+            rule = f"hold one step of every environment, {step} transitions"
+            refuse("replay.capacity", rule, capacity)
+
+
+def model_of(data: Any) -> type[RunConfig]:
+    """The subclass of RunConfig for the algorithm and selection that `data` names."""
+    algorithm = _class("algorithm", data, ("algorithm", "name"), "dqn")
+    selection = _class("selection", data, ("evolution", "selection", "kind"), "truncation")
+    return model_for(algorithm, selection)
+
+
+@cache
+def model_for(algorithm: Any, selection: Any) -> type[RunConfig]:
+    """RunConfig with the options of these classes."""
+    declared = algorithm.hyperparameter_fields()
+    agents, spaces = agent_model(declared), spaces_model(declared)
+    about = PopulationConfig.model_fields["agents"].description or ""
+    population = _with(PopulationConfig, agents=(list[agents], option([], about)))  # type: ignore[valid-type]
+    evolution = _with(
+        EvolutionConfig,
+        spaces=(spaces, section(lambda: spaces(**algorithm.default_spaces()))),
+        selection=(selection, section(selection)),
+    )
+    return _with(
+        RunConfig,
+        algorithm=(algorithm, section(algorithm)),
+        population=(population, section(population)),
+        evolution=(evolution, section(evolution)),
+    )
+
+
+def _with(base: type[S], **fields: Any) -> type[S]:
+    return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
+
+
+def _class(kind: str, data: Any, path: tuple[str, ...], default: str) -> Any:
+    """The class that is named there; as our default if there is no name, which is checked later."""
+    node = data
+    for key in path:
+        node = node.get(key) if isinstance(node, Mapping) else getattr(node, key, None)
+    name = node if isinstance(node, str) else default
+    try:
+        return check_part(kind, name)
+    except PydanticCustomError as error:
+        line = InitErrorDetails(type=error, loc=path, input=name)
+        raise ValidationError.from_exception_data("RunConfig", [line]) from None

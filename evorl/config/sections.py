@@ -1,28 +1,67 @@
-"""The sections of a configuration: their options, each with its range and unit."""
+"""The sections of a configuration but for algorithm and evolution: options, ranges and units."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    ConfigDict,
+    AfterValidator,
+    BeforeValidator,
     Field,
     GetJsonSchemaHandler,
-    SerializerFunctionWrapHandler,
-    model_serializer,
+    create_model,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from evorl.config import ranges
-from evorl.config.ranges import refuse
-from evorl.config.section import Hyperparameters, Section
+from evorl.config.section import (
+    MOST,
+    Activation,
+    AutoBool,
+    Channels,
+    Count,
+    Fraction,
+    Pixels,
+    Section,
+    Sparse,
+    Units,
+    option,
+    part_name,
+    refuse,
+)
+
+UNFIT = "/\\#?%:"  # what W&B refuses in the name of a project
+Kwargs = dict[str, Any]
+T = TypeVar("T")
+Layers = Annotated[list[T], Field(min_length=1, max_length=8)]
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+def folder_name(value: str) -> str:
+    """Check that a name can be a folder on every system."""
+    if not value.strip("."):
+        refuse("", "be more than dots", value)
+    if not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in value):
+        refuse("", "consist of letters, digits, '.', '_' and '-'", value)
+    return value
+
+
+def _off(value: object) -> object:
+    """YAML reads a bare `off` as false."""
+    return "off" if value is False else value
+
+
+def _project_name(value: str) -> str:
+    if not value.isprintable() or any(letter in UNFIT for letter in value):
+        refuse("", f"be without {' '.join(UNFIT)} and line breaks", value)
+    return value
 
 
 class WrapperConfig(Section):
     """A class of gymnasium.wrappers put around every environment; a string is a name alone."""
 
-    name: str = Field(min_length=1, description="Name of a class in gymnasium.wrappers.")
-    kwargs: ranges.Kwargs = Field(default={}, description="Arguments of the wrapper.")
+    name: str = option(..., "Name of a class in gymnasium.wrappers.", min_length=1)
+    kwargs: Kwargs = option({}, "Arguments of the wrapper.")
 
     @model_validator(mode="before")
     @classmethod
@@ -40,61 +79,29 @@ class WrapperConfig(Section):
 class EnvConfig(Section):
     """The environment, and how many of it each agent plays."""
 
-    id: str = Field(min_length=1, description="Gymnasium environment id, such as CartPole-v1.")
-    num_envs: int = Field(default=8, ge=1, le=1024, description="Environments per agent.")
-    backend: Literal["auto", "sync", "async", "native", "envpool"] = Field(
-        default="auto", description="What steps the environments; auto takes the fastest."
+    id: str = option(..., "Gymnasium environment id, such as CartPole-v1.", min_length=1)
+    num_envs: int = option(8, "Environments per agent.", ge=1, le=1024)
+    backend: Literal["auto", "sync", "async", "native", "envpool"] = option(
+        "auto", "What steps the environments; auto takes the fastest."
     )
-    kwargs: ranges.Kwargs = Field(default={}, description="Arguments of gymnasium.make.")
-    wrappers: list[WrapperConfig] = Field(
-        default=[], description="Wrappers of every environment, innermost first."
-    )
-    max_failures: int = Field(
-        default=10,
-        ge=0,
-        le=ranges.MOST,
-        description="Exceptions of environments that a run survives; 0: the first one stops it.",
-    )
-
-
-class AlgorithmConfig(Hyperparameters):
-    """The algorithm: the hyperparameters agents start from, and what all of them share."""
-
-    name: Literal["dqn"] = Field(default="dqn", description="The learning algorithm.")
-    double: bool = Field(
-        default=True, description="Whether the online network chooses the target's action."
-    )
-    n_step: int = Field(
-        default=1, ge=1, le=32, description="Environment steps of reward before the bootstrap."
-    )
-    loss: Literal["huber", "mse"] = Field(default="huber", description="Loss of the TD error.")
-    target_update: Literal["soft", "periodic"] = Field(
-        default="soft", description="Target network: soft uses tau, periodic target_period."
-    )
-    updates: int = Field(
-        default=1, ge=1, le=64, description="Updates at each learn step (see learn_step)."
-    )
-    learning_starts: int = Field(
-        default=1000,
-        ge=0,
-        le=ranges.MOST,
-        description="Own environment steps before the first update.",
+    kwargs: Kwargs = option({}, "Arguments of gymnasium.make.")
+    wrappers: list[WrapperConfig] = option([], "Wrappers of every environment, innermost first.")
+    max_failures: int = option(
+        10, "Exceptions of environments that a run survives; 0: the first stops it.", ge=0, le=MOST
     )
 
 
 class NetworkConfig(Section):
     """The network that every agent starts from; images pass through convolutions first."""
 
-    hidden: ranges.Hidden = Field(default=[64, 64])
-    activation: ranges.Activation = "relu"
-    layer_norm: ranges.LayerNorm = False
-    dueling: ranges.Dueling = False
-    channels: ranges.Channels = Field(default=[16, 32])
-    kernels: ranges.Kernels = Field(default=[3, 3])
-    strides: ranges.Strides = Field(default=[1, 1])
-    channels_last: ranges.AutoBool = Field(
-        default="auto", description="Whether an image's channels are its last dimension."
-    )
+    hidden: Layers[Units] = option([64, 64], "Units of each hidden layer.")
+    activation: Activation = option("relu", "Activation after every hidden layer.")
+    layer_norm: bool = option(False, "Whether hidden layers are layer-normalised.")
+    dueling: bool = option(False, "Whether value and advantage have separate heads.")
+    channels: Layers[Channels] = option([16, 32], "Channels of each convolution (images only).")
+    kernels: list[Pixels] = option([3, 3], "Kernel sizes in pixels; as many as channels.")
+    strides: list[Pixels] = option([1, 1], "Strides in pixels; as many as channels.")
+    channels_last: AutoBool = option("auto", "Whether an image's channels are its last dimension.")
 
     @model_validator(mode="after")
     def _one_of_each_per_convolution(self) -> "NetworkConfig":
@@ -105,75 +112,47 @@ class NetworkConfig(Section):
         return self
 
 
+AGENT_NETWORK = ("hidden", "activation", "layer_norm", "dueling", "channels")  # may be one agent's
+
+
 class ReplayConfig(Section):
     """Where transitions are kept, and how they are drawn."""
 
-    kind: Literal["uniform", "prioritized"] = Field(
-        default="uniform", description="Draw transitions alike, or by their TD error."
+    kind: Literal["uniform", "prioritized"] = option(
+        "uniform", "Draw transitions alike, or by their TD error."
     )
-    capacity: ranges.Count = Field(default=100_000, description="Transitions per replay.")
-    share: Literal["rank", "agent", "world"] = Field(
-        default="rank",
-        description="One replay for all agents of a process, one per agent, or one of all ranks.",
+    capacity: Count = option(100_000, "Transitions per replay.")
+    share: Literal["rank", "agent", "world"] = option(
+        "rank", "One replay for all agents of a process, one per agent, or one of all ranks."
     )
-    alpha: ranges.Fraction = Field(
-        default=0.6, description="Exponent of priorities; 0 is uniform (prioritized only)."
-    )
-    beta_start: ranges.Fraction = Field(
-        default=0.4, description="Importance exponent at the start (prioritized only)."
-    )
-    beta_end: ranges.Fraction = Field(
-        default=1.0, description="Importance exponent at the end (prioritized only)."
-    )
-    priority_eps: float = Field(
-        default=1e-6, gt=0, description="Added to every absolute TD error (prioritized only)."
-    )
+    alpha: Fraction = option(0.6, "Exponent of priorities; 0 is uniform (prioritized only).")
+    beta_start: Fraction = option(0.4, "Importance exponent at the start (prioritized only).")
+    beta_end: Fraction = option(1.0, "Importance exponent at the end (prioritized only).")
+    priority_eps: float = option(1e-6, "Added to every absolute TD error (prioritized only).", gt=0)
 
 
-def _describe_optional(schema: dict[str, Any]) -> None:
-    """Move each description from the value to its field, where editors look for it."""
-    for field in schema["properties"].values():
-        field["description"] = field["anyOf"][0].pop("description")
-
-
-class AgentConfig(Section):
+class AgentConfig(Sparse):
     """One agent's own values; what it leaves out is as in algorithm and network."""
 
-    model_config = ConfigDict(json_schema_extra=_describe_optional)
 
-    lr: ranges.LearningRate | None = None
-    gamma: ranges.Gamma | None = None
-    tau: ranges.Tau | None = None
-    batch_size: ranges.BatchSize | None = None
-    learn_step: ranges.LearnStep | None = None
-    max_grad_norm: ranges.MaxGradNorm | None = None
-    target_period: ranges.TargetPeriod | None = None
-    epsilon_start: ranges.EpsilonStart | None = None
-    epsilon_end: ranges.EpsilonEnd | None = None
-    epsilon_steps: ranges.EpsilonSteps | None = None
-    hidden: ranges.Hidden | None = None
-    activation: ranges.Activation | None = None
-    layer_norm: ranges.LayerNorm | None = None
-    dueling: ranges.Dueling | None = None
-    channels: ranges.Channels | None = None
-
-    @model_serializer(mode="wrap")
-    def given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Only the values that this agent has for itself."""
-        return {name: value for name, value in handler(self).items() if value is not None}
+def agent_model(hyperparameters: dict[str, FieldInfo]) -> type[AgentConfig]:
+    """AgentConfig with an algorithm's hyperparameters and the network's keys as options."""
+    network = {name: NetworkConfig.model_fields[name] for name in AGENT_NETWORK}
+    fields: dict[str, Any] = {
+        name: (field.rebuild_annotation() | None, option(None, field.description or ""))
+        for name, field in (hyperparameters | network).items()
+    }
+    return create_model("AgentConfig", __base__=AgentConfig, __doc__=AgentConfig.__doc__, **fields)
 
 
 class PopulationConfig(Section):
     """How many agents there are, and what some of them have for themselves."""
 
-    size: int = Field(default=4, ge=1, le=4096, description="Agents in the population.")
-    init: Literal["config", "sample"] = Field(
-        default="config",
-        description="Agents start from the values of algorithm, or drawn from evolution.spaces.",
+    size: int = option(4, "Agents in the population.", ge=1, le=4096)
+    init: Literal["config", "sample"] = option(
+        "config", "Agents start from the values of algorithm, or drawn from evolution.spaces."
     )
-    agents: list[AgentConfig] = Field(
-        default=[], description="Element i holds the own values of agent i; at most size elements."
-    )
+    agents: list[AgentConfig] = option([], "Element i has the own values of agent i.")
 
     @model_validator(mode="after")
     def _no_more_than_size(self) -> "PopulationConfig":
@@ -186,86 +165,76 @@ class PopulationConfig(Section):
 class EvaluationConfig(Section):
     """When agents are scored, and on how many episodes."""
 
-    every: ranges.Count = Field(
-        default=1000, description="Steps of each environment between evaluations: a generation."
+    every: Count = option(1000, "Steps of each environment between evaluations: a generation.")
+    episodes: Count = option(10, "Episodes per agent and evaluation.")
+    fitness: Annotated[str, part_name("fitness")] = option(
+        "mean", "What counts of an agent's returns: mean, median, iqm, or module:function."
     )
-    episodes: ranges.Count = Field(default=10, description="Episodes per agent and evaluation.")
-    confirm_episodes: ranges.Count = Field(
-        default=20, description="Further episodes that decide whether an agent is the best so far."
-    )
-    final_episodes: int = Field(
-        default=100, ge=2, le=ranges.MOST, description="Held-out episodes of the final score."
-    )
-    max_steps: ranges.Count = Field(
-        default=10_000, description="Steps after which an episode for fitness is cut."
-    )
-    final_max_steps: ranges.Count = Field(
-        default=10_000, description="Steps after which a held-out episode is cut."
-    )
+    confirm_episodes: Count = option(20, "Further episodes that decide who is the best so far.")
+    final_episodes: int = option(100, "Held-out episodes of the final score.", ge=2, le=MOST)
+    max_steps: Count = option(10_000, "Steps after which an episode for fitness is cut.")
+    final_max_steps: Count = option(10_000, "Steps after which a held-out episode is cut.")
 
 
 class BudgetConfig(Section):
     """When training ends."""
 
-    env_steps: ranges.Count = Field(
-        default=100_000, description="Steps of all agents and environments together."
+    env_steps: Count = option(100_000, "Steps of all agents and environments together.")
+    counts: Literal["training", "all"] = option(
+        "training", "Whether steps of evaluations count, too."
     )
-    counts: Literal["training", "all"] = Field(
-        default="training", description="Whether steps of evaluations count, too."
-    )
-    stop_at: float | None = Field(
-        default=None, description="Confirmed fitness at which the run ends early."
-    )
+    stop_at: float | None = option(None, "Confirmed fitness at which the run ends early.")
 
     def spent(self, training: int, evaluation: int) -> int:
-        """Of so many environment steps those that count."""
+        """The environment steps that count."""
         return training + (evaluation if self.counts == "all" else 0)
 
 
 class MeshConfig(Section):
     """How the ranks of a launch share the work: ranks = population × data."""
 
-    population: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = Field(
-        default="auto", description="Ranks among which agents are divided; auto: all that are left."
+    population: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = option(
+        "auto", "Ranks among which agents are divided; auto: all that are left."
     )
-    data: int = Field(
-        default=1,
-        ge=1,
-        le=4096,
-        description="Ranks that train the same agents, each on its own experience.",
-    )
-    timeout: float = Field(
-        default=600.0,
+    data: int = option(1, "Ranks that train the same agents, on own experience.", ge=1, le=4096)
+    timeout: float = option(
+        600.0,
+        "Seconds before a rank that does not come is lost. Must be longer than what the main rank"
+        " does alone while the others wait, above all the confirmation and scoring of the best"
+        " agent.",
         gt=0,
         le=86400,
-        description="Seconds before a rank that does not come is lost. Must be longer than what the"
-        " main rank does alone while the others wait, above all the confirmation and scoring of the"
-        " best agent.",
     )
 
 
 class CheckpointConfig(Section):
-    """What is kept for going on after a run was stopped or killed."""
+    """What is kept to resume a run that was stopped or killed."""
 
-    every: ranges.Count = Field(default=1, description="Generations between checkpoints.")
-    keep: int = Field(
-        default=2, ge=1, le=1000, description="Newest checkpoints that stay, beside the best one."
+    every: Count = option(1, "Generations between checkpoints.")
+    keep: int = option(2, "Newest checkpoints that stay, beside the best one.", ge=1, le=1000)
+    replay: bool = option(True, "Whether replays are kept; else a resumed run collects again.")
+    shared_filesystem: AutoBool = option("auto", "Whether all ranks see the run's folder.")
+
+
+class TrackingConfig(Section):
+    """Trackers that a run is copied to; metrics.jsonl and lineage.jsonl stay the truth."""
+
+    wandb: Annotated[Literal["off", "offline", "online"], BeforeValidator(_off)] = option(
+        "off", "Weights & Biases: off, offline (into the run's folder), online."
     )
-    replay: bool = Field(
-        default=True,
-        description="Whether replays are kept; without, a resumed run first collects anew.",
-    )
-    shared_filesystem: ranges.AutoBool = Field(
-        default="auto", description="Whether all ranks see the run's folder; auto tries it."
+    tensorboard: bool = option(False, "Whether TensorBoard events are written to the run's folder.")
+    project: Annotated[Name, AfterValidator(_project_name)] = option("evorl", "Project on W&B.")
+    entity: Name | None = option(None, "User or team on W&B; left out: whoever is logged in.")
+    group: Name | None = option(None, "Group of runs on W&B, such as the seeds of one experiment.")
+    timeout: float = option(
+        30.0, "Seconds that W&B may take to begin, and at the end to upload.", gt=0, le=3600
     )
 
 
 class FolderConfig(Section):
     """Where the run is written."""
 
-    folder: str = Field(
-        default="runs", min_length=1, description="Folder in which the run gets its own, by name."
-    )
-    if_exists: Literal["error", "number"] = Field(
-        default="error", description="A run of this name exists: refuse, or add a number."
+    folder: str = option("runs", "Folder in which the run gets its own, by name.", min_length=1)
+    if_exists: Literal["error", "number"] = option(
+        "error", "A run of this name exists: refuse, or add a number."
     )

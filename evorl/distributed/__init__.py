@@ -2,23 +2,15 @@
 
 `evorl.distributed.world` has the World that every run has (imported by its own name, so that the
 rest of the package loads neither torch nor accelerate). mesh.py lays the ranks out and says which
-agents are whose, payloads.py moves bytes, meeting.py is the barrier that names who is missing, and
-launch.py reads what the launcher put into the environment.
+agents are whose, and launch.py reads what the launcher put into the environment.
 """
 
-from evorl.distributed.launch import (
-    cores_per_rank,
-    is_main_process_of_launch,
-    let_main_speak_first,
-    threads_are_given,
-)
+from evorl.distributed.launch import is_main_process_of_launch, let_main_speak_first
 from evorl.distributed.mesh import Mesh, lay_out
 
 __all__ = [
     "Mesh",
-    "cores_per_rank",
     "is_main_process_of_launch",
     "lay_out",
     "let_main_speak_first",
-    "threads_are_given",
 ]

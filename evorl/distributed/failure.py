@@ -1,4 +1,4 @@
-"""Ranks that cannot be reached, told in one line."""
+"""Ranks that cannot be reached, in one line."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -9,10 +9,12 @@ from evorl.errors import RunError
 ADVICE = "look for an error above, and start the run again"
 SHOWN = 160  # characters of torch's own words
 PLACE = re.compile(r"^(Gloo \w+ failed with )?\[\S+:\d+\] ")  # a file of gloo's, and its line
+MISSING = re.compile(r"Ranks ([\d, ]+) failed to pass monitoredBarrier in (\d+) ms")  # on rank 0
+LEFT = "successfully reached monitoredBarrier, but"  # on the others
 
 
 @contextmanager
-def telling(
+def rank_errors(
     what: str, advice: str = ADVICE, silent: Callable[[], list[int]] = list
 ) -> Iterator[None]:
     """Makes a RunError of what torch.distributed raises: RuntimeErrors, often of many lines.
@@ -24,16 +26,21 @@ def telling(
     except RuntimeError as error:
         missing = silent()
         verb = "does" if len(missing) == 1 else "do"
-        whose = f"{ranks(missing)} {verb} not answer; " if missing else ""
+        whose = f"{_names(missing)} {verb} not answer; " if missing else ""
         raise RunError(f"{what} ({_reason(error)}); {whose}{advice}") from error
 
 
-def ranks(numbers: Sequence[int]) -> str:
+def _reason(error: RuntimeError) -> str:
+    """The first sentence of what torch says; who was missing at a barrier."""
+    line = (str(error).splitlines() or [""])[0]
+    if late := MISSING.search(line):
+        names = _names(late[1].split(", "))
+        return f"{names} did not come within {int(late[2]) / 1000:g} s, or left"
+    if LEFT in line:
+        return "the main rank did not come in time, or left"
+    return PLACE.sub("", line).split(". ")[0][:SHOWN] or type(error).__name__
+
+
+def _names(numbers: Sequence[int | str]) -> str:
     """Such as: ranks 1, 3."""
     return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
-
-
-def _reason(error: RuntimeError) -> str:
-    """The first sentence of what torch says."""
-    line = (str(error).splitlines() or [""])[0]
-    return PLACE.sub("", line).split(". ")[0][:SHOWN] or type(error).__name__

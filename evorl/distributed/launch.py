@@ -7,6 +7,7 @@ from evorl.errors import ConfigError
 
 NEEDED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # where there are several ranks
 RESTART = "start with accelerate launch, or unset it"
+SPEAKS_AFTER = 5.0  # seconds that a rank leaves to the main one, to print an error that both have
 
 
 def launched_ranks() -> int:
@@ -43,31 +44,15 @@ def is_main_process_of_launch() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def let_main_speak_first(patience: float = 5.0) -> None:
+def let_main_speak_first() -> None:
     """Call before an error is printed: ranks other than the main one wait.
 
     A launcher ends all ranks as soon as one has failed, and so perhaps the main one before its line
     is out. An error that all ranks have is printed by the main one, whose exit ends the others
-    here. One that the main rank does not have is printed after all, `patience` seconds later.
+    here. One that the main rank does not have is printed after all.
     """
     if not is_main_process_of_launch():
-        time.sleep(patience)
-
-
-def cores_per_rank(cores: int) -> int:
-    """This rank's share of the machine's cores, at least one."""
-    return max(1, cores // local_ranks())
-
-
-def threads_are_given() -> bool:
-    """Whether the user set OMP_NUM_THREADS, and not the launcher.
-
-    accelerate launch and torchrun set it to 1 if the user did not; 1 under a launcher is taken for
-    that.
-    """
-    launched = "LOCAL_WORLD_SIZE" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    return bool(threads) and not (launched and threads == "1")
+        time.sleep(SPEAKS_AFTER)
 
 
 def _number(name: str, default: int) -> int:

@@ -30,10 +30,6 @@ class Mesh:
         """Where a rank is among those with the same agents."""
         return rank % self.data
 
-    def population_lines(self) -> list[list[int]]:
-        """The ranks that differ in their agents only, one list for each data rank."""
-        return [list(range(first, self.size, self.data)) for first in range(self.data)]
-
     def data_lines(self) -> list[list[int]]:
         """The ranks with the same agents, one list for each population rank."""
         return [list(range(i, i + self.data)) for i in range(0, self.size, self.data)]

@@ -9,23 +9,26 @@ Every method but send and receive is for all ranks together: one entered by some
 for the others until the time-out. With one rank each is trivial, and torch.distributed unused.
 """
 
-from collections.abc import Iterable
+import secrets
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
 
-from evorl.distributed import transfer as payloads
-from evorl.distributed.accelerating import make_accelerator
-from evorl.distributed.barrier import Meeting
-from evorl.distributed.failure import telling
+from evorl.distributed.accelerator import make_accelerator
+from evorl.distributed.failure import rank_errors
 from evorl.distributed.launch import launched_ranks
 from evorl.distributed.mesh import Mesh, lay_out
-from evorl.errors import ConfigError
+from evorl.distributed.store import RollCall
+from evorl.errors import ConfigError, RunError
+
+CHUNK = 64 * 2**20  # bytes of one message
+TOKEN = ".seen-by-all-ranks-"  # a file
 
 
 class World:
@@ -66,12 +69,21 @@ class World:
         self._mesh = mesh
         self._owns_process_group = owns_process_group
         if self.size > 1:
-            limit = timedelta(seconds=timeout)
-            with telling(f"start: rank {self.rank} lost another one"):
+            self._limit = limit = timedelta(seconds=timeout)
+            with rank_errors(f"start: rank {self.rank} lost another one"):
                 # Control traffic: on the host, also where the default group is NCCL's.
                 self._control = dist.new_group(backend="gloo", timeout=limit)
-                self.device_mesh = _device_mesh(mesh, self.device, limit)
-                self._meeting = Meeting(self.rank, self.size, timeout)
+                self._roll_call = RollCall(self.rank, limit)
+                if self.data > 1:
+                    self._replicas, _ = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
+                        mesh.data_lines(), timeout=limit
+                    )
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """What this rank is, for a stage that says where it runs."""
+        kind = "standalone" if self.size == 1 else "distributed"
+        return frozenset({kind, f"node.{self.rank}", *(["main"] if self.main else [])})
 
     @property
     def precision(self) -> str:
@@ -120,14 +132,14 @@ class World:
     def send(self, payload: bytes, to: int) -> None:
         """Give another rank a payload; returns when it receives."""
         self._check_other(to)
-        with self._telling(f"send: rank {self.rank} lost rank {to}", [to]):
-            payloads.send(payload, to, self._control)
+        with self._errors(f"send: rank {self.rank} lost rank {to}", [to]):
+            pass_bytes(payload, lambda part: dist.send(part, to, group=self._control))
 
     def receive(self, source: int) -> bytes:
         """The next payload that a rank sends to this one."""
         self._check_other(source)
-        with self._telling(f"receive: rank {self.rank} lost rank {source}", [source]):
-            return payloads.receive(source, self._control)
+        with self._errors(f"receive: rank {self.rank} lost rank {source}", [source]):
+            return pass_bytes(None, lambda part: dist.recv(part, source, group=self._control))
 
     @torch.no_grad()
     def average_(self, tensor: Tensor) -> None:
@@ -151,14 +163,31 @@ class World:
         if self.size == 1:
             return flag
         said = torch.tensor([int(flag)])
-        with self._telling(f"agree: rank {self.rank} lost another one", range(self.size)):
+        with self._errors(f"agree: rank {self.rank} lost another one", range(self.size)):
             dist.all_reduce(said, dist.ReduceOp.MAX, group=self._control)
         return bool(said)
 
-    def meet(self, where: str) -> None:
-        """Wait for all ranks; a RunError names `where` and who did not come in time."""
+    def barrier(self, where: str) -> None:
+        """Wait for all ranks; a RunError names `where` and who did not come in time, or left."""
         if self.size > 1:
-            self._meeting.meet(where)
+            lost = f"{where}: rank {self.rank} lost another one"
+            with self._errors(lost, range(self.size)):
+                dist.monitored_barrier(self._control, self._limit, wait_all_ranks=True)
+
+    def shares_disk(self, folder: Path | None, setting: Literal["auto"] | bool = "auto") -> bool:
+        """Whether all ranks see the main rank's folder, which it alone knows.
+
+        By the setting, or tried: the main rank leaves a file there.
+        """
+        tried = setting == "auto" and self.size > 1
+        token = _token(folder, tried) if self.main and folder is not None else None
+        if not tried:
+            return setting is not False
+        path = Path(self.broadcast(str(token).encode()).decode())
+        blind = self.agree(not path.exists())
+        if token is not None:
+            token.unlink()
+        return not blind
 
     def close(self) -> None:
         """Leave the others, once; a process with several ranks cannot start a World after that."""
@@ -170,19 +199,21 @@ class World:
         if self.size == 1 and payload is not None:
             return payload
         lost = f"broadcast from rank {source}: rank {self.rank} lost another one"
-        with self._telling(lost, range(self.size)):
-            return payloads.broadcast(payload, source, self._control)
+        with self._errors(lost, range(self.size)):
+            return pass_bytes(
+                payload, lambda part: dist.broadcast(part, source, group=self._control)
+            )
 
     def _reduce_(self, tensor: Tensor, how: Any) -> None:
         if self.data > 1:
             lost = f"all-reduce: rank {self.rank} lost one with the same agents"
             first = self.rank - self.data_rank
-            with self._telling(lost, range(first, first + self.data)):
-                dist.all_reduce(tensor, how, group=self.device_mesh.get_group("data"))
+            with self._errors(lost, range(first, first + self.data)):
+                dist.all_reduce(tensor, how, group=self._replicas)
 
-    def _telling(self, lost: str, others: Iterable[int]) -> AbstractContextManager[None]:
+    def _errors(self, lost: str, others: Iterable[int]) -> AbstractContextManager[None]:
         """An error of torch's becomes one that names those of the others that don't answer."""
-        return telling(lost, silent=lambda: self._meeting.silent(others))
+        return rank_errors(lost, silent=lambda: self._roll_call.silent(others))
 
     def _check_other(self, rank: int) -> None:
         if rank == self.rank or not 0 <= rank < self.size:
@@ -194,13 +225,26 @@ def _plain(device: torch.device) -> torch.device:
     return torch.device("cpu") if device.type == "cpu" else device
 
 
-def _device_mesh(mesh: Mesh, device: torch.device, timeout: timedelta) -> DeviceMesh:
-    """The mesh in torch's terms; init_device_mesh would give its groups 30 minutes, not ours."""
-    groups = []
-    for lines in (mesh.population_lines(), mesh.data_lines()):
-        own, _ = dist.new_subgroups_by_enumeration(lines, timeout=timeout)  # type: ignore[no-untyped-call]
-        groups.append(own)
-    ranks = torch.arange(mesh.size).view(mesh.population, mesh.data)
-    return DeviceMesh.from_group(
-        groups, device.type, mesh=ranks, mesh_dim_names=("population", "data")
-    )
+def pass_bytes(payload: bytes | None, pass_on: Callable[[Tensor], object]) -> bytes:
+    """Give a payload, or take one (None), as uint8 tensors: length, then chunks; never a pickle."""
+    length = torch.tensor([len(payload or b"")])
+    pass_on(length)
+    buffer = bytearray(int(length)) if payload is None else payload
+    for start in range(0, len(buffer), CHUNK):
+        part = memoryview(buffer)[start : start + CHUNK]
+        # torch wants a buffer that it could write: bytes are copied
+        pass_on(torch.frombuffer(bytearray(part) if part.readonly else part, dtype=torch.uint8))
+    return bytes(buffer)
+
+
+def _token(folder: Path, leave: bool) -> Path:
+    """A file that nobody else has; those of runs that were killed here go."""
+    token = folder.absolute() / f"{TOKEN}{secrets.token_hex(8)}"
+    try:
+        for old in folder.glob(f"{TOKEN}*"):
+            old.unlink(missing_ok=True)
+        if leave:
+            token.touch()
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    return token

@@ -1,18 +1,22 @@
 """Which backend runs an environment, and the two ways to get one."""
 
-import os
 import statistics
 import time
 
-from gymnasium.vector import AutoresetMode
-
 from evorl.envs.episodes import AsyncEpisodes, Episodes, PoolEpisodes, SyncEpisodes
 from evorl.envs.make import EnvSpec, one_line
-from evorl.envs.native import NativeVectorEnv, make_native, native_refusal
 from evorl.envs.pool import PoolVectorEnv
 from evorl.envs.rebuilding import make_slot
-from evorl.envs.vector import GymVectorEnv, VectorEnv
+from evorl.envs.vector import (
+    GymVectorEnv,
+    NativeVectorEnv,
+    VectorEnv,
+    make_native,
+    mode_refusal,
+    native_refusal,
+)
 from evorl.errors import ConfigError
+from evorl.machine import cores
 
 BACKENDS = ("auto", "sync", "async", "native", "envpool")
 NATIVE_FROM = 8  # environments per agent: a native step of CartPole costs as much as 6–8 plain ones
@@ -52,13 +56,6 @@ def slots_for(spec: EnvSpec, num_agents: int, episodes: int) -> int:
     return num_agents * min(episodes, max(1, most // num_agents))
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def choose_backend(spec: EnvSpec, num_agents: int, num_envs: int) -> tuple[str, str]:
     """The backend that spec.backend stands for, and one line on why.
 
@@ -95,10 +92,8 @@ def _native_failure(spec: EnvSpec) -> str | None:
     except Exception as error:  # whatever it is, the plain version remains
         return f"its native vector version cannot be made ({one_line(error)})"
     vec.close()
-    mode = vec.metadata.get("autoreset_mode")
-    if mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
-        return None
-    return f"its native vector version has autoreset mode {getattr(mode, 'name', mode)}"
+    refusal = mode_refusal(vec)
+    return refusal and f"its native vector version {refusal}"
 
 
 def _step_ms(spec: EnvSpec) -> float:

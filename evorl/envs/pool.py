@@ -15,9 +15,8 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from evorl.envs.make import EnvSpec, did_you_mean, refusals
-from evorl.envs.rebuilding import Failures
 from evorl.envs.spaces import Array, SpaceAdapter, adapt
-from evorl.envs.vector import Actions, Bools, Floats, Step
+from evorl.envs.vector import Actions, Bools, Floats, Step, VectorEnv
 from evorl.errors import ConfigError
 
 OURS = ("num_envs", "seed", "env_seed", "batch_size", "max_num_players", "gym_reset_return_info")
@@ -74,18 +73,12 @@ class Pool:
             self._pool = None
 
 
-class PoolVectorEnv:
+class PoolVectorEnv(VectorEnv):
     """An EnvPool whose ended episodes are restarted within the step; exceptions go through."""
 
-    backend = "envpool"
-
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
-        self._pool = Pool(spec, num_envs)
-        self.failures = Failures(spec)  # none, ever
-        self.num_envs = num_envs
-        self.observation = self._pool.spaces.observation
-        self.num_actions = self._pool.spaces.num_actions
-        self.max_episode_steps = self._pool.max_episode_steps
+        self._pool = pool = Pool(spec, num_envs)
+        super().__init__(spec, "envpool", num_envs, pool.spaces, pool.max_episode_steps)
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts an episode in every slot, each with its own seed."""

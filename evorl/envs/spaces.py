@@ -3,6 +3,7 @@
 Images come out channels first, every other box as a flat vector, and Discrete numbers start at 0.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from evorl.errors import ConfigError
 
 Array = NDArray[Any]
+INT64: np.dtype[Any] = np.dtype(np.int64)
 ChannelsLast = bool | Literal["auto"]
 
 
@@ -34,7 +36,9 @@ class ActionSpec:
     kind: Literal["discrete", "continuous"]
     n: int | None = None  # how many values a discrete action takes
     shape: tuple[int, ...] = ()
-    dtype: np.dtype[Any] = np.dtype(np.int64)  # what the replay stores
+    dtype: np.dtype[Any] = INT64  # what the replay stores
+    low: tuple[float, ...] = ()  # of a box, number by number
+    high: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,12 @@ class SpaceAdapter:
     """Translates between an environment's own arrays and evorl's."""
 
     observation: ObservationSpec
-    num_actions: int
+    action: ActionSpec
     transpose: bool = False  # images arrive as H, W, C
     observation_start: int = 0
     action_start: int = 0
+    raw_shape: tuple[int, ...] = ()  # of one observation, as the environment gives it
+    raw_dtype: str = "float32"
 
     def observations(self, raw: Any, *, copy: bool = True) -> Array:
         """A batch [M, …] in evorl's form; copy=False if nobody will write into raw again."""
@@ -83,35 +89,45 @@ def adapt(
             f"env.id: {env_id!r} has {type(action_space).__name__} actions; "
             "only Discrete actions are supported"
         )
-    num_actions, action_start = int(action_space.n), int(action_space.start)
+    start, transpose = 0, False
     if isinstance(observation_space, spaces.Discrete):
-        n = int(observation_space.n)
-        observation = ObservationSpec("discrete", (), np.dtype(np.int64), n)
         start = int(observation_space.start)
-        return SpaceAdapter(observation, num_actions, False, start, action_start)
-    if not isinstance(observation_space, spaces.Box | spaces.MultiBinary):
+        observation = ObservationSpec("discrete", (), INT64, int(observation_space.n))
+    elif isinstance(observation_space, spaces.Box | spaces.MultiBinary):
+        observation, transpose = _box(env_id, observation_space, channels_last)
+    else:
         raise ConfigError(_refused_observation(env_id, observation_space))
+    return SpaceAdapter(
+        observation,
+        ActionSpec("discrete", int(action_space.n)),
+        transpose,
+        observation_start=start,
+        action_start=int(action_space.start),
+        raw_shape=tuple(int(size) for size in observation_space.shape or ()),
+        raw_dtype=np.dtype(observation_space.dtype).name,
+    )
 
-    dtype = _stored(np.dtype(observation_space.dtype))
-    shape = tuple(int(size) for size in observation_space.shape)
+
+def _box(
+    env_id: str, space: spaces.Box | spaces.MultiBinary, channels_last: ChannelsLast
+) -> tuple[ObservationSpec, bool]:
+    """A vector or an image, and whether its channels come last."""
+    dtype, shape = _stored(np.dtype(space.dtype)), tuple(int(size) for size in space.shape)
     if 0 in shape or len(shape) > 3:
         raise ConfigError(
             f"env.id: {env_id!r} has observations of shape {shape}; vectors and images with up to"
             " three dimensions are supported (the wrapper FlattenObservation makes vectors)"
         )
     scale = 1.0
-    if isinstance(observation_space, spaces.Box) and dtype == np.uint8:
-        scale = 1 / max(float(observation_space.high.max()), 1.0)
+    if isinstance(space, spaces.Box) and dtype == np.uint8:
+        scale = 1 / max(float(space.high.max()), 1.0)
         if len(shape) == 2:  # pixels without a dimension for their channel
-            observation = ObservationSpec("image", (1, *shape), dtype, scale=scale)
-            return SpaceAdapter(observation, num_actions, False, 0, action_start)
-    if isinstance(observation_space, spaces.Box) and len(shape) == 3:
+            return ObservationSpec("image", (1, *shape), dtype, scale=scale), False
+    if isinstance(space, spaces.Box) and len(shape) == 3:
         last = shape[2] <= shape[0] if channels_last == "auto" else channels_last
-        chw = (shape[2], shape[0], shape[1]) if last else shape
-        observation = ObservationSpec("image", chw, dtype, scale=scale)
-        return SpaceAdapter(observation, num_actions, last, 0, action_start)
-    observation = ObservationSpec("vector", (int(np.prod(shape)),), dtype, scale=scale)
-    return SpaceAdapter(observation, num_actions, False, 0, action_start)
+        image = (shape[2], *shape[:2]) if last else shape
+        return ObservationSpec("image", image, dtype, scale=scale), last
+    return ObservationSpec("vector", (math.prod(shape),), dtype, scale=scale), False
 
 
 def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:

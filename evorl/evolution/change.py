@@ -11,14 +11,24 @@ NOISE = "parameters"  # the mutation that changes weights only
 
 
 def describe_change(parent: Genome, child: Genome) -> str:
-    """What changed, such as `lr 0.001 → 0.00125, batch_size 64 → 128`."""
+    """What changed, such as `lr 0.001 → 0.002`; of several networks `critic layer_norm on`."""
     changes = [
-        *_network_changes(parent, child),
-        *_hyperparameter_changes(parent, child),
+        f"{_prefix(parent, name)}{change}"
+        for name, old in parent.architectures.items()
+        for change in _architecture_changes(old, child.architectures[name])
     ]
+    changes += _hyperparameter_changes(parent, child)
     if changes:
         return ", ".join(changes)
     return "noise on the weights" if child.mutation == NOISE else "copy"
+
+
+def describe_architectures(genome: Genome) -> str:
+    """The shapes of an agent's networks, by name if there are several."""
+    return ", ".join(
+        f"{_prefix(genome, name)}{describe_architecture(architecture)}"
+        for name, architecture in genome.architectures.items()
+    )
 
 
 def describe_architecture(architecture: Architecture) -> str:
@@ -30,16 +40,8 @@ def describe_architecture(architecture: Architecture) -> str:
     return " ".join(words)
 
 
-def describe_architectures(genome: Genome) -> str:
-    """The shape of all its networks; by name, if there are several."""
-    each = {name: describe_architecture(own) for name, own in genome.architectures.items()}
-    if len(each) == 1:
-        return next(iter(each.values()))
-    return ", ".join(f"{name} {text}" for name, text in each.items())
-
-
 def describe_number(value: float, digits: int = DIGITS) -> str:
-    """A number with so many significant digits; near 1, as gamma is, those of its rest to 1."""
+    """A number with this many significant digits; near 1, as gamma is, those of its rest to 1."""
     if value == int(value):
         return str(int(value))
     if 0.9 < value < 1:
@@ -55,9 +57,14 @@ def join(sizes: Sequence[int]) -> str:
     return "-".join(str(size) for size in sizes)
 
 
+def _prefix(genome: Genome, network: str) -> str:
+    """What tells a network from the agent's others."""
+    return f"{network} " if len(genome.architectures) > 1 else ""
+
+
 def _hyperparameter_changes(parent: Genome, child: Genome) -> Iterator[str]:
-    for name in parent.hyperparameters:
-        old, new = parent.hyperparameters[name], child.hyperparameters[name]
+    for name, old in parent.hyperparameters.items():
+        new = child.hyperparameters[name]
         if old == new:
             continue
         for digits in range(DIGITS, EXACT + 1):
@@ -65,13 +72,6 @@ def _hyperparameter_changes(parent: Genome, child: Genome) -> Iterator[str]:
             if texts[0] != texts[1]:
                 break
         yield f"{name} {' → '.join(texts)}"
-
-
-def _network_changes(parent: Genome, child: Genome) -> Iterator[str]:
-    for name, old in parent.architectures.items():
-        start = f"{name} " if len(parent.architectures) > 1 else ""
-        for change in _architecture_changes(old, child.architectures[name]):
-            yield start + change
 
 
 def _architecture_changes(old: Architecture, new: Architecture) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Who descends from whom: lineage.jsonl, one line a birth and one line a fitness.
+"""Who descends from whom, and what mutations brought: lineage.jsonl, with births and fitness.
 
 A birth's generation is the first in which the agent trains, 0 for those that the run starts with. A
 fitness is measured at its generation's end. A child of generation g descends from its parent as
@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 from evorl.evolution.change import describe_change
 from evorl.genome import Genome
 
@@ -111,6 +110,20 @@ class Ancestor(NamedTuple):
         return self.fitness[-1].own_steps if self.fitness else self.own_steps
 
 
+class Effect(NamedTuple):
+    """What a mutation brought: a child's first fitness beside its parent's when it left that."""
+
+    id: int  # of the child
+    parent: float | None  # fitness when the child left it; None: it has none, or it was dead
+    first: float | None  # at the end of the child's first generation; None: not known, or dead
+    stayed: float | None  # fitness of the parent at that same time; None: it was gone, or dead
+
+    @property
+    def change(self) -> float | None:
+        """By how much the child's first fitness differs; it includes a generation of training."""
+        return None if self.parent is None or self.first is None else self.first - self.parent
+
+
 @dataclass(frozen=True)
 class Lineage:
     """All births and evaluations of a run."""
@@ -123,23 +136,33 @@ class Lineage:
         if isinstance(line, Fitness):
             self._add_fitness(line)
             return
-        genome = line.genome
+        self._check_genome(line.genome)
+        if line.genome.born != line.generation:
+            raise ValueError(f"agent {line.genome.id} is born in two generations")
+        if line.genome.parent is not None:
+            self._check_parent(line, line.genome.parent)
+        self.births[line.genome.id] = line
+        self.fitness[line.genome.id] = []
+
+    def _check_genome(self, genome: Genome) -> None:
         if genome.id in self.births:
             raise ValueError(f"agent {genome.id} is born twice")
-        if genome.parent is not None and genome.parent not in self.births:
-            raise ValueError(f"agent {genome.id} has a parent, {genome.parent}, that is not there")
         if not all(math.isfinite(value) for value in genome.hyperparameters.values()):
             raise ValueError(f"agent {genome.id} has a hyperparameter that is not finite")
-        if genome.born != line.generation:
-            raise ValueError(f"agent {genome.id} is born in two generations")
-        if genome.parent is not None and genome.born <= self.births[genome.parent].generation:
-            raise ValueError(f"agent {genome.id} is not younger than its parent, {genome.parent}")
-        if genome.parent is not None and not (
-            self.births[genome.parent].generation <= left(line) < line.generation
-        ):
-            raise ValueError(f"agent {genome.id} left its parent at another time than it lived")
-        self.births[genome.id] = line
-        self.fitness[genome.id] = []
+        for first in list(self.births.values())[:1]:
+            for part in ("architectures", "hyperparameters"):
+                if getattr(genome, part).keys() != getattr(first.genome, part).keys():
+                    raise ValueError(f"agent {genome.id} has other {part} than the first agent")
+
+    def _check_parent(self, line: Birth, parent: int) -> None:
+        id = line.genome.id
+        if parent not in self.births:
+            raise ValueError(f"agent {id} has a parent, {parent}, that is not there")
+        born = self.births[parent].generation
+        if line.generation <= born:
+            raise ValueError(f"agent {id} is not younger than its parent, {parent}")
+        if not born <= left(line) < line.generation:
+            raise ValueError(f"agent {id} left its parent at another time than it lived")
 
     def _add_fitness(self, line: Fitness) -> None:
         if line.id not in self.births:
@@ -168,6 +191,20 @@ class Lineage:
             found.append(Ancestor(one.genome, one.change, lived, fitness, own))
         return found
 
+    def effect(self, child: Birth) -> Effect:
+        """How good a child was at first, and its parent when the child left it."""
+        id, parent = child.genome.id, child.genome.parent
+        return Effect(
+            id,
+            self._fitness_at(parent, left(child)),
+            self._fitness_at(id, child.generation),
+            self._fitness_at(parent, child.generation),
+        )
+
+    def _fitness_at(self, id: int | None, generation: int) -> float | None:
+        own = [] if id is None else self.fitness[id]
+        return next((line.fitness for line in own if line.generation == generation), None)
+
     def _upwards(self, id: int | None) -> Iterator[Birth]:
         while id is not None:
             yield self.births[id]
@@ -186,13 +223,8 @@ def parse_line(line: bytes) -> Birth | Fitness:
 
 def read_lineage(path: str | Path) -> Lineage:
     """Read lineage.jsonl; a last line that is cut off, as while a run is writing, is left out."""
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise RunError(one_line(f"{path}: cannot be read: {reason}")) from None
     lineage = Lineage()
-    for number, line in enumerate(text.split(b"\n")[:-1], 1):
+    for number, line in enumerate(whole_lines(Path(path)), 1):
         try:
             lineage.add(parse_line(line))
         except ValueError as error:  # pydantic's is one, too
@@ -202,10 +234,23 @@ def read_lineage(path: str | Path) -> Lineage:
     return lineage
 
 
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file that is still written to; RunError if it cannot be read."""
+    try:
+        return path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise RunError(one_line(f"{path}: cannot be read: {reason}")) from None
+
+
 def _reason(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
+    if isinstance(error, ValidationError):
+        return f"not a birth or a fitness of this version: {first_problem(error, skip=1)}"
+    return str(error)
+
+
+def first_problem(error: ValidationError, skip: int = 0) -> str:
+    """Where the first thing is that is wrong with some data, and what it is."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:])
-    what = f"{where}: {first['msg']}" if where else first["msg"]
-    return f"not a birth or a fitness of this version: {what}"
+    where = ".".join(str(part) for part in first["loc"][skip:])
+    return f"{where}: {first['msg']}" if where else first["msg"]

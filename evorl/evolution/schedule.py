@@ -9,24 +9,35 @@ Legend: a segment is what held from its step until that of the next.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ValidationError, create_model, model_validator
 
-from evorl.config import Hyperparameters, RunConfig, parse_config, ranges
-from evorl.config.overrides import refuse_override
-from evorl.config.ranges import refuse
-from evorl.config.section import Section
-from evorl.config.wording import REFUSED, describe, explain
-from evorl.config.yaml_text import dump_yaml, one_line, read_yaml
-from evorl.errors import ConfigError
+from evorl.config.loading import dump_yaml, parse_config, read_yaml, refuse_override
+from evorl.config.messages import describe, explain
+from evorl.config.registry import resolve
+from evorl.config.run_config import RunConfig
+from evorl.config.section import (
+    MOST,
+    Activation,
+    Channels,
+    Count,
+    Pixels,
+    Section,
+    Units,
+    option,
+    refusal,
+    refuse,
+)
+from evorl.errors import ConfigError, one_line
 from evorl.evolution.lineage import Ancestor
 from evorl.genome import Architecture
 
-# The options that `along` takes from the schedule. Its steps are steps of training.
+# The options that `config_for_schedule` takes from the schedule, beside the hyperparameters. Its
+# steps are steps of training.
 FIXED = frozenset(
     {
         ("population",),
@@ -34,7 +45,7 @@ FIXED = frozenset(
         ("replay", "share"),
         ("budget", "env_steps"),
         ("budget", "counts"),
-        *(("algorithm", name) for name in Hyperparameters.model_fields),
+        ("algorithm", "name"),
         *(("network", field.name) for field in fields(Architecture) if field.name != "gated"),
     }
 )
@@ -44,7 +55,7 @@ class Segment(NamedTuple):
     """The hyperparameters from one of the agent's own steps on."""
 
     step: int
-    hyperparameters: dict[str, float]
+    hyperparameters: dict[str, int | float]
 
 
 @dataclass(frozen=True)
@@ -53,21 +64,24 @@ class Schedule:
 
     env: str
     steps: int  # own training steps in all
-    architecture: Architecture  # the final one
+    architectures: Mapping[str, Architecture]  # the final ones, by network
     segments: tuple[Segment, ...]  # the first starts at step 0
+    algorithm: str = "dqn"  # its name
 
-    def at(self, step: int) -> dict[str, float]:
+    def at(self, step: int) -> dict[str, int | float]:
         """The hyperparameters at one of the agent's own steps."""
         after = bisect_right(self.segments, step, key=lambda segment: segment.step)
         return dict(self.segments[after - 1].hyperparameters)
 
     def to_yaml(self, heading: str = "") -> str:
         """The text that read_schedule reads back to an equal schedule."""
+        shapes = {name: _given(own) for name, own in self.architectures.items()}
         lines = [
             *([f"# {one_line(heading)}"] if heading else []),
             dump_yaml({"env": self.env}).rstrip("\n"),
+            dump_yaml({"algorithm": self.algorithm}).rstrip("\n"),
             f"steps: {self.steps}  # the agent's own training steps",
-            f"architecture: {flow_text(_given(self.architecture))}",
+            f"architectures: {flow_text(shapes)}",
             "schedule:",
             *(f"  - {flow_text({'step': step} | values)}" for step, values in self.segments),
         ]
@@ -86,38 +100,47 @@ def flow_text(value: Any) -> str:
     return str(value)
 
 
-def schedule_of(env: str, ancestry: Sequence[Ancestor], steps: int) -> Schedule:
-    """What the last of a line of descent trained with, up to so many of its own steps."""
+def schedule_of(config: RunConfig, ancestry: Sequence[Ancestor], steps: int) -> Schedule:
+    """What the last of a line of descent trained with, up to `steps` of its own."""
+    declared = config.algorithm.hyperparameter_fields()
     segments: list[Segment] = []
     for ancestor in ancestry:
-        part = Segment(ancestor.own_steps, _typed(ancestor.genome.hyperparameters))
-        if segments and segments[-1].step == part.step:  # it was replaced before it trained
+        values = ancestor.genome.hyperparameters
+        # in the order of their declaration, and whole numbers as such: JSON may have made floats
+        typed = {
+            name: int(values[name]) if field.annotation is int else values[name]
+            for name, field in declared.items()
+        }
+        if segments and segments[-1].step == ancestor.own_steps:  # replaced before it trained
             segments.pop()
-        if not segments or segments[-1].hyperparameters != part.hyperparameters:
-            segments.append(part)
-    return Schedule(
-        env, steps, next(iter(ancestry[-1].genome.architectures.values())), tuple(segments)
-    )
+        if not segments or segments[-1].hyperparameters != typed:
+            segments.append(Segment(ancestor.own_steps, typed))
+    shapes = ancestry[-1].genome.architectures
+    return Schedule(config.env.id, steps, shapes, tuple(segments), config.algorithm.name)
 
 
-def refuse_fixed(overrides: Sequence[str]) -> None:
+def refuse_fixed(config: RunConfig, overrides: Sequence[str]) -> None:
     """ConfigError that names the first option which is given, but fixed by any schedule."""
+    own = {("algorithm", name) for name in config.algorithm.hyperparameters}
+    why = "is fixed by the schedule that is replayed; leave it out"
     for text in overrides:
-        refuse_override(text, FIXED, "is fixed by the schedule that is replayed; leave it out")
+        refuse_override(text, FIXED | own, why)
 
 
-def along(config: RunConfig, schedule: Schedule) -> RunConfig:
+def config_for_schedule(config: RunConfig, schedule: Schedule) -> RunConfig:
     """The configuration of one agent that trains by the schedule, without selection.
 
-    What it takes from the schedule is FIXED; the run may still end early, at budget.stop_at. Gated
-    layers, which no configuration can say, are left to the schedule's own architecture.
+    It takes what is FIXED from the schedule; the run may still end early, at budget.stop_at. What
+    no configuration can say, such as gated layers, is left to the schedule's own architectures.
     """
-    if config.env.id != schedule.env:
-        raise ConfigError(
-            one_line(f"env.id: is {config.env.id}, but the schedule is for {schedule.env}")
-        )
+    for option_, own, other in (
+        ("env.id", config.env.id, schedule.env),
+        ("algorithm.name", config.algorithm.name, schedule.algorithm),
+    ):
+        if own != other:
+            raise ConfigError(one_line(f"{option_}: is {own}, but the schedule is for {other}"))
     data = config.model_dump()
-    network = _given(schedule.architecture)
+    network = _given(next(iter(schedule.architectures.values())))
     network.pop("gated", None)
     data["network"] |= network
     data["algorithm"] |= schedule.at(0)
@@ -125,7 +148,7 @@ def along(config: RunConfig, schedule: Schedule) -> RunConfig:
     data["evolution"] = {"method": "none"}
     data["replay"]["share"] = "agent"  # it has nobody to share with
     data["budget"] |= {"env_steps": schedule.steps, "counts": "training"}
-    largest = int(max(part.hyperparameters["batch_size"] for part in schedule.segments))
+    largest = max(part.hyperparameters.get("batch_size", 0) for part in schedule.segments)
     if largest > config.replay.capacity:
         raise ConfigError(
             f"replay.capacity: must be at least the schedule's largest batch size, {largest},"
@@ -144,23 +167,29 @@ def parse_schedule(data: Any, source: str) -> Schedule:
     if not isinstance(data, dict):
         got = describe(data)
         raise ConfigError(one_line(f"{source}: expected the mapping of a schedule, got {got}"))
+    name = data.get("algorithm")
     try:
-        found = _ScheduleFile.model_validate(data)
+        model = _file_model(resolve("algorithm", name if isinstance(name, str) else "dqn"))
+    except ConfigError as error:
+        raise ConfigError(one_line(f"{source}: algorithm: {error}")) from None
+    try:
+        found = model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(explain(error, _ScheduleFile, source, {})) from None
-    segments = (Segment(part.step, part.model_dump(exclude={"step"})) for part in found.schedule)
-    return Schedule(found.env, found.steps, found.architecture.build(), tuple(segments))
+        raise ConfigError(explain(error, model, source, {})) from None
+    segments = tuple(Segment(p.step, p.model_dump(exclude={"step"})) for p in found.schedule)
+    shapes = {name: own.build() for name, own in found.architectures.items()}
+    return Schedule(found.env, found.steps, shapes, segments, found.algorithm)
 
 
 class _ArchitectureFile(Section):
-    hidden: ranges.Hidden
-    activation: ranges.Activation
+    hidden: list[Units] = option(..., "Units of each hidden layer.", min_length=1, max_length=8)
+    activation: Activation = option(..., "Activation after every hidden layer.")
     layer_norm: bool = False
     dueling: bool = False
     gated: list[bool] = Field(default=[], max_length=8)
-    channels: list[Annotated[int, Field(ge=1, le=1024)]] = Field(default=[], max_length=8)
-    kernels: ranges.Kernels = Field(default=[])
-    strides: ranges.Strides = Field(default=[])
+    channels: list[Channels] = Field(default=[], max_length=8)
+    kernels: list[Pixels] = Field(default=[])
+    strides: list[Pixels] = Field(default=[])
 
     def build(self) -> Architecture:
         """As agents have it; ValueError if its parts don't fit each other."""
@@ -173,28 +202,23 @@ class _ArchitectureFile(Section):
         try:
             self.build()
         except ValueError as error:
-            context = {"field": "", "message": str(error)}
-            raise PydanticCustomError(REFUSED, "{message}", context) from None
+            refusal("", str(error))
         return self
 
 
-class _SegmentFile(Hyperparameters):
-    step: int = Field(ge=0, le=ranges.MOST, description="The agent's own step at which it begins.")
-
-    @model_validator(mode="after")
-    def _says_everything(self) -> "_SegmentFile":
-        for name in Hyperparameters.model_fields:
-            if name not in self.model_fields_set:
-                refuse(name, "be given in every segment", None)
-        return self
+class _SegmentFile(Section):
+    step: int = option(..., "The agent's own step at which it begins.", ge=0, le=MOST)
 
 
 class _ScheduleFile(Section):
-    env: str = Field(min_length=1, description="Gymnasium environment id, such as CartPole-v1.")
-    steps: ranges.Count = Field(description="The agent's own training steps in all.")
-    architecture: _ArchitectureFile
-    schedule: list[_SegmentFile] = Field(
-        min_length=1, description="The hyperparameters, by the step from which they hold."
+    env: str = option(..., "Gymnasium environment id, such as CartPole-v1.", min_length=1)
+    algorithm: str = option(..., "The algorithm's name, such as dqn.")
+    steps: Count = option(..., "The agent's own training steps in all.")
+    architectures: dict[str, _ArchitectureFile] = option(
+        ..., "The architecture of each network, by its name.", min_length=1
+    )
+    schedule: list[_SegmentFile] = option(
+        ..., "The hyperparameters, by the step from which they hold.", min_length=1
     )
 
     @model_validator(mode="after")
@@ -210,12 +234,17 @@ class _ScheduleFile(Section):
         return self
 
 
-def _typed(values: Mapping[str, float]) -> dict[str, float]:
-    """In the usual order, and whole numbers as such: JSON may have made floats of them."""
-    return {
-        name: values[name] if field.annotation is float else int(values[name])
-        for name, field in Hyperparameters.model_fields.items()
+@cache
+def _file_model(algorithm: Any) -> type[_ScheduleFile]:
+    """The file of a schedule whose every segment has all of this algorithm's hyperparameters."""
+    values: dict[str, Any] = {
+        name: (field.rebuild_annotation(), option(..., field.description or ""))
+        for name, field in algorithm.hyperparameter_fields().items()
     }
+    segment = create_model("Segment", __base__=_SegmentFile, **values)
+    about = _ScheduleFile.model_fields["schedule"].description or ""
+    segments: Any = (list[segment], option(..., about, min_length=1))  # type: ignore[valid-type]
+    return create_model("Schedule", __base__=_ScheduleFile, schedule=segments)
 
 
 def _given(architecture: Architecture) -> dict[str, Any]:

@@ -1,7 +1,11 @@
-"""A row of the matrix as an ordinary nn.Module, which runs without a population."""
+"""A row of the matrix as ordinary modules of PyTorch, which run without a population.
 
-from collections.abc import Callable, Sequence
+Legend: B batch.
+"""
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor, nn
 
 from evorl.genome import Activation, Architecture
@@ -31,65 +35,65 @@ class GatedResidual(nn.Module):
 
 
 class DuelingHead(nn.Module):
-    """A value and advantages, as Q values."""
+    """A value plus advantages, less their mean."""
 
-    def __init__(self, inputs: int, actions: int) -> None:
+    def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.value, self.advantage = nn.Linear(inputs, 1), nn.Linear(inputs, actions)
+        self.value, self.advantage = nn.Linear(inputs, 1), nn.Linear(inputs, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Q values [B, A]."""
+        """Outputs [B, outputs]."""
         advantage: Tensor = self.advantage(x)
         out: Tensor = self.value(x) + advantage - advantage.mean(1, keepdim=True)
         return out
 
 
-class QNetwork(nn.Module):
-    """Q values [B, A] of raw observations [B, ...], as the environment gives them."""
+class PlainNetwork(nn.Module):
+    """One network of an agent: encode the observation, convolve images, run the layers."""
 
-    def __init__(self, spec: NetworkSpec, body: Sequence[nn.Module]) -> None:
+    def __init__(self, spec: NetworkSpec, convolutions: nn.Module, body: nn.Module) -> None:
         super().__init__()
         self.one_hot = spec.inputs if spec.one_hot else 0
         self.scale = spec.scale
-        self.body = nn.Sequential(*body)
+        self.convolutions, self.body = convolutions, body
 
-    def forward(self, obs: Tensor) -> Tensor:
-        """Q values; the greedy action is their argmax."""
+    def forward(self, obs: Tensor, extra: Tensor | None = None) -> Tensor:
+        """Outputs [B, outputs] of observations [B, ...], and of extra inputs [B, extra]."""
         dtype = next(self.parameters()).dtype
-        x = nn.functional.one_hot(obs, self.one_hot) if self.one_hot else obs
+        x = nn.functional.one_hot(obs.long(), self.one_hot) if self.one_hot else obs
         x = x.to(dtype)
         if self.scale != 1:
             x = x * self.scale
+        x = self.convolutions(x)
+        if extra is not None:
+            x = torch.cat((extra.to(dtype), x), 1)
         out: Tensor = self.body(x)
         return out
 
 
-def to_module(spec: NetworkSpec, architecture: Architecture, parameters: Parameters) -> QNetwork:
+def to_module(
+    spec: NetworkSpec, architecture: Architecture, parameters: Parameters
+) -> PlainNetwork:
     """The module that gives the same outputs as these weights do in the matrix."""
-    body: list[nn.Module] = []
-    for k, stride in enumerate(architecture.strides if spec.image else ()):
+    layers: list[nn.Module] = []
+    for k in range(architecture.depth):
+        layer = _hidden(architecture, parameters, k)
+        gate = parameters.get(f"hidden{k}.gate")
+        layers.append(layer if gate is None else GatedResidual(layer, gate))
+    layers.append(_head(spec, parameters["head.weight"], parameters["head.bias"]))
+    convolutions = _convolutions(architecture, parameters) if spec.image else ()
+    return PlainNetwork(spec, nn.Sequential(*convolutions), nn.Sequential(*layers))
+
+
+def _convolutions(architecture: Architecture, parameters: Parameters) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for k, stride in enumerate(architecture.strides):
         weight = parameters[f"conv{k}.weight"]
         outputs, inputs, kernel, _ = weight.shape
         conv = nn.Conv2d(inputs, outputs, kernel, stride, dtype=weight.dtype)
         _fill(conv, weight, parameters[f"conv{k}.bias"])
-        body += [conv, MODULES[architecture.activation]()]
-    if spec.image:
-        body.append(nn.Flatten())
-    for k in range(architecture.depth):
-        layer = _hidden(architecture, parameters, k)
-        gated = architecture.gated[k]
-        body.append(GatedResidual(layer, parameters[f"hidden{k}.gate"]) if gated else layer)
-    weight, bias = parameters["head.weight"], parameters["head.bias"]
-    if architecture.dueling:
-        dueling = DuelingHead(weight.shape[1], spec.outputs).to(weight.dtype)
-        _fill(dueling.value, weight[:1], bias[:1])
-        _fill(dueling.advantage, weight[1:], bias[1:])
-        body.append(dueling)
-    else:
-        head = nn.Linear(weight.shape[1], spec.outputs, dtype=weight.dtype)
-        _fill(head, weight, bias)
-        body.append(head)
-    return QNetwork(spec, body)
+        layers += [conv, MODULES[architecture.activation]()]
+    return [*layers, nn.Flatten()]
 
 
 def _hidden(architecture: Architecture, parameters: Parameters, k: int) -> nn.Sequential:
@@ -102,6 +106,17 @@ def _hidden(architecture: Architecture, parameters: Parameters, k: int) -> nn.Se
         _fill(norm, parameters[f"hidden{k}.scale"], parameters[f"hidden{k}.shift"])
         layers.append(norm)
     return nn.Sequential(*layers, MODULES[architecture.activation]())
+
+
+def _head(spec: NetworkSpec, weight: Tensor, bias: Tensor) -> nn.Module:
+    if len(weight) == spec.outputs:
+        head = nn.Linear(weight.shape[1], spec.outputs, dtype=weight.dtype)
+        _fill(head, weight, bias)
+        return head
+    dueling = DuelingHead(weight.shape[1], spec.outputs).to(weight.dtype)  # one more: the value
+    _fill(dueling.value, weight[:1], bias[:1])
+    _fill(dueling.advantage, weight[1:], bias[1:])
+    return dueling
 
 
 def _fill(module: nn.Linear | nn.Conv2d | nn.LayerNorm, weight: Tensor, bias: Tensor) -> None:

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 from evorl.genome import Genome
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot

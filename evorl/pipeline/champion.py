@@ -26,7 +26,7 @@ from evorl.pipeline.snapshot import Snapshot, pack, unpack
 from evorl.population.group import AgentState, newborn
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import SavedAgent
+from evorl.runs.saved_agent import Interface, SavedAgent
 from evorl.seeding import integers
 
 FIRST_WAVE = 5  # episodes before a candidate is first judged; every later wave doubles their number
@@ -99,7 +99,7 @@ class Confirm:
     def _keep(self, snapshot: Snapshot, agent: int) -> None:
         """This agent is the champion from now on."""
         snapshot.best = self.score
-        self.best = self._saved(snapshot, agent)
+        self.best = self._snapshot(snapshot, agent)
         self.champion = Champion(
             self.best.genome,
             snapshot.states[agent],
@@ -141,7 +141,7 @@ class Confirm:
         error = np.nan_to_num(standard_errors(lead[None])[0])
         return bool(lead.mean() + error < 0)
 
-    def _saved(self, snapshot: Snapshot, agent: int) -> SavedAgent:
+    def _snapshot(self, snapshot: Snapshot, agent: int) -> SavedAgent:
         facts = {
             "env": self.env_id,
             "place": agent,
@@ -151,8 +151,17 @@ class Confirm:
             "env_steps": snapshot.env_steps,
             "own_steps": int(snapshot.agent_steps[agent]),
         }
-        genome, weights = snapshot.genomes[agent], snapshot.states[agent].online
-        return SavedAgent(genome, self.specs, weights, facts)
+        return self._saved(snapshot.genomes[agent], snapshot.states[agent], facts)
+
+    def _saved(self, genome: Genome, state: AgentState, facts: dict[str, Any]) -> SavedAgent:
+        return SavedAgent(
+            genome,
+            self.specs,
+            state.online,
+            self.algorithm.model_dump(mode="json"),
+            Interface.of(self.episodes.spaces),
+            facts,
+        )
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `restore` needs, as JSON and tensors."""
@@ -169,7 +178,7 @@ class Confirm:
         genome, (state,) = Genome.from_json(values["genome"]), unpack(tensors, [values["state"]])
         numbers = (values[name] for name in Champion._fields[2:])
         self.champion = Champion(genome, state, *numbers)
-        self.best = SavedAgent(genome, self.specs, state.online, values["facts"])
+        self.best = self._saved(genome, state, values["facts"])
         self.returns = tensors["returns"].numpy().copy()
         self.directory.save_best(self.best)
 

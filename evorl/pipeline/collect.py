@@ -9,7 +9,6 @@ import numpy.typing as npt
 from evorl.algorithms.noise import NoiseStreams
 from evorl.distributed.replicas import Copies
 from evorl.envs import Step, VectorEnv
-from evorl.envs.spaces import ActionSpec
 from evorl.experience import NStep, ReplayBuffer, Sampler, Transitions
 from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.exchange import Exchange
@@ -39,8 +38,7 @@ class Collect:
         self.population, self.env, self.buffer, self.sampler = population, env, buffer, sampler
         self.seed, self.first, self.copy = seed, first, copy
         self.num_envs = env.num_envs // population.size
-        action = ActionSpec("discrete", env.num_actions)
-        self.noise = NoiseStreams(population.algorithm, self.num_envs, action)
+        self.noise = NoiseStreams(population.algorithm, self.num_envs, env.action)
         spec = env.observation
         self.windows = NStep(env.num_envs, n_step, spec.shape, spec.dtype)
         self._agent_of = np.arange(env.num_envs) // self.num_envs

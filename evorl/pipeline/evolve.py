@@ -45,7 +45,7 @@ class Evolve:
         self.selection, self.mutation, self.confirm, self.seed = selection, mutation, confirm, seed
         self.next_id = 1 + max(genome.id for genome in genomes)
         # [P, E] of the latest evaluations; a child's are its parent's until it has its own
-        self._returns: deque[npt.NDArray[np.float64]] = deque(maxlen=selection.config.eval_loop)
+        self._returns: deque[npt.NDArray[np.float64]] = deque(maxlen=selection.eval_loop)
         # fitness at the last evaluation; a child's is its parent's
         self._before = np.full(len(genomes), np.nan)
         self._children = (-1, 0)  # of the best agent ever seen: since which generation, how many
@@ -125,7 +125,7 @@ class Evolve:
     def _goes_back(self, snapshot: Snapshot, place: int, selected: Genome, best: Champion) -> bool:
         """Whether a child descends from the best as it was, and not from the one selected."""
         random = generator(self.seed, "champion", snapshot.ended, place)
-        if random.random() >= self.selection.config.champion:
+        if random.random() >= self.selection.champion:
             return False
         if (best.genome.id, best.generation) == (selected.id, snapshot.ended):
             return False

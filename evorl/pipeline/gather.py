@@ -43,7 +43,7 @@ class Gather:
 
     def __call__(self, context: Context) -> None:
         """Send; on the main rank, put together what all have sent."""
-        self.world.meet(f"the end of generation {context.generation}")
+        self.world.barrier(f"the end of generation {context.generation}")
         own = self._own(context)
         if self.world.size > 1:
             sent = self.world.gather(self._message(own, context))

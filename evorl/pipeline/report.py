@@ -131,17 +131,14 @@ class Show:
             snapshot.fitness,
             standard_errors(snapshot.returns),
         )
-        lines = [headline(found, snapshot.best, console.ink)]
-        lines += ranking(found, console.ink, everyone=console.verbose)
+        console.say(headline(found, snapshot.best), ranking(found, everyone=console.verbose))
         if console.verbose:
-            lines += [self._time(context), hyperparameter_line(snapshot.genomes)]
-        console.say("\n".join(lines))
+            console.say(self._time(context), hyperparameter_line(snapshot.genomes))
 
     def births(self, context: Context) -> None:
         """After evolution."""
         if self.console.verbose and context.snapshot.evolved:
-            births = birth_lines(context.snapshot.births, self._genomes, self.console.ink)
-            self.console.say("\n".join(births))
+            self.console.say(*birth_lines(context.snapshot.births, self._genomes))
 
     def _time(self, context: Context) -> str:
         seconds, steps = dict(context.timer.seconds), context.snapshot.env_steps

@@ -3,6 +3,7 @@
 Legend: P agents, N environments of an agent, U updates of a round, K networks, B batch.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -141,6 +142,18 @@ class Population:
     def size(self) -> int:
         """The number of agents P."""
         return len(self.genomes)
+
+    @property
+    def widest(self) -> int:
+        """Units of the widest layer, padded."""
+        kinds = [own for kind in self.kinds for own in kind.signatures]
+        return max(max(own.widths) for own in kinds)
+
+    @property
+    def pixels(self) -> int:
+        """Of an observation that is an image, height times width; else 0."""
+        specs = [own for own in self.specs.values() if isinstance(own, NetworkSpec)]
+        return max((math.prod(own.image[1:]) for own in specs if own.image), default=0)
 
     def hyperparameter(self, name: str) -> Floats:
         """One hyperparameter of every agent, [P]; read only."""

@@ -1,33 +1,43 @@
-"""What a person sees while a run goes on: one progress bar, and text above it."""
+"""What a person sees while a run trains: one progress bar, and text and tables above it.
 
+rich draws and colours, tqdm has the bar. Both are imported when something is shown, as most
+commands start without them.
+"""
+
+import os
 import sys
 import warnings
-from typing import Any
+from collections.abc import Collection
+from typing import IO, TYPE_CHECKING, Any, Literal
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from tqdm import tqdm
 
-from evorl.reporting.colour import Ink, wants_colour
+FILE_WIDTH = 10_000  # columns of a file or a pipe, where no line wraps
 
 
 class Console:
     """A bar over environment steps, and lines above it.
 
-    `quiet` shows warnings only, `verbose` all that there is to say. There is colour, and a bar, on
-    a terminal only.
+    `quiet` shows warnings only, `verbose` all that there is to say. There are colours, and a bar,
+    on a terminal only.
     """
 
     def __init__(self, quiet: bool = False, verbose: bool = False) -> None:
         self.quiet, self.verbose = quiet, verbose and not quiet
-        self.ink = Ink(wants_colour(sys.stdout))
         self._bar: tqdm[Any] | None = None  # tqdm is generic in its stubs only
 
-    def say(self, text: str) -> None:
-        """A line above the bar, or several in one piece."""
+    def say(self, *parts: "RenderableType") -> None:
+        """Lines and tables above the bar, in one piece."""
         if not self.quiet:
-            tqdm.write(text)
+            _write(sys.stdout, *parts)
 
     def start(self, total: int, what: str, unit: str) -> None:
-        """Open a bar over so many units."""
+        """Open a bar over this many units."""
+        from tqdm import tqdm
+
         self.close()
         self._bar = tqdm(
             total=total,
@@ -59,11 +69,45 @@ class Console:
 
     def warn(self, message: Warning | str, *_: object, **__: object) -> None:
         """A warning as one line, with --quiet too; takes warnings.showwarning's arguments."""
-        ink = Ink(wants_colour(sys.stderr))
-        tqdm.write(f"{ink.warning('warning:')} {message}", file=sys.stderr)
+        from rich.text import Text
+
+        _write(sys.stderr, Text.assemble(("warning:", "yellow"), f" {message}"))
 
 
 def show_warnings_on(console: Console) -> None:
     """Send Python's warnings to the console, and those of evorl each once."""
     warnings.showwarning = console.warn
     warnings.filterwarnings("default", module="evorl")
+
+
+def plain_table(*columns: str, right: Collection[str] = (), folds: Collection[str] = ()) -> "Table":
+    """An empty table: which columns are aligned to the right, and whose cells may fold."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 0, 0, 2), header_style="dim")
+    for name in columns:
+        side: Literal["left", "right"] = "right" if name in right else "left"
+        table.add_column(name, justify=side, no_wrap=name not in folds, min_width=len(name))
+    return table
+
+
+def render(stream: IO[str], *parts: "RenderableType", width: int | None = None) -> str:
+    """Lines and tables as text for a stream: in a file without colours, and no line wraps."""
+    from rich.console import Console as Rich
+    from rich.text import Text
+
+    # With NO_COLOR (no-color.org) rich itself would keep bold and dim.
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    rich = Rich(file=stream, color_system=colours, highlight=False, markup=False, emoji=False)
+    if width or not rich.is_terminal:
+        rich.width = width or FILE_WIDTH
+    with rich.capture() as captured:
+        for part in parts:
+            rich.print(part, soft_wrap=isinstance(part, str | Text))
+    return "\n".join(line.rstrip() for line in captured.get().removesuffix("\n").split("\n"))
+
+
+def _write(stream: IO[str], *parts: "RenderableType") -> None:
+    from tqdm import tqdm
+
+    tqdm.write(render(stream, *parts), file=stream)

@@ -4,17 +4,21 @@ Columns keep their place from one generation to the next, so that a long run rea
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from evorl.evolution.change import describe_architectures, describe_number
-from evorl.genome import HYPERPARAMETERS, Genome
-from evorl.reporting.colour import Ink
+from evorl.genome import Genome
+from evorl.reporting.console import plain_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 SHOWN = 8  # agents at the top of a table that is shortened; the worst comes after them
-PLAIN = Ink()
+GOOD, BAD, NEW, LESS = "green", "red", "cyan", "dim"
 
 
 class Evaluated(NamedTuple):
@@ -32,55 +36,65 @@ class Evaluated(NamedTuple):
         return np.argsort(-np.nan_to_num(self.fitness, nan=-np.inf), kind="stable")
 
 
-def headline(found: Evaluated, best_ever: float, ink: Ink = PLAIN) -> str:
+def headline(found: Evaluated, best_ever: float) -> "Text":
     """What one evaluation showed; `best_ever` is the score of the best agent so far, confirmed."""
+    from rich.text import Text
+
     alive = found.fitness[np.isfinite(found.fitness)]
-    start = ink.bold(f"generation {found.generation}") + f"  {found.env_steps:,} steps"
+    text = Text.assemble((f"generation {found.generation}", "bold"), f"  {found.env_steps:,} steps")
     if not len(alive):
-        return f"{start}  {ink.bad('all agents are dead')}"
-    dead = len(found.fitness) - len(alive)
+        return text.append("  all agents are dead", BAD)
     places = _places(found.fitness)
-    return (
-        f"{start}  mean fitness {alive.mean():.{places}f}"
-        + f"  best so far {ink.good(f'{best_ever:.{places}f}')}"
-        + (f"  {ink.bad(f'{dead} dead')}" if dead else "")
-    )
+    text.append(f"  mean fitness {alive.mean():.{places}f}  best so far ")
+    text.append(f"{best_ever:.{places}f}", GOOD)
+    if dead := len(found.fitness) - len(alive):
+        text.append(f"  {dead} dead", BAD)
+    return text
 
 
-def ranking(found: Evaluated, ink: Ink = PLAIN, everyone: bool = False) -> list[str]:
+def ranking(found: Evaluated, everyone: bool = False) -> "Table":
     """The agents as a table, the best first; many are shortened to the best and the worst."""
-    fitness = _fitness(found)
-    rows = [_row(found, rank, agent, fitness, ink) for rank, agent in enumerate(found.order, 1)]
-    left_out = len(rows) - SHOWN - 1
-    if left_out > 1 and not everyone:
-        rows[SHOWN:-1] = [ink.dim(f"        … {left_out} more")]
-    title = f"{'fitness ± error':<{len(fitness[0])}}"
-    header = f"  rank  agent  parent  {'mutation':15}  {title}  {'lr':>9}  architecture"
-    return [ink.dim(header), *rows]
+    first = next(iter(found.genomes[0].hyperparameters), "")  # mostly the learning rate
+    heading, *fitness = _fitness(found)
+    table = plain_table(
+        *("rank", "agent", "parent", f"{'mutation':15}", heading, f"{first:>9}", "architecture"),
+        right=("rank", "agent", "parent", f"{first:>9}"),
+        folds=("architecture",),
+    )
+    left_out = 0 if everyone else len(found.genomes) - SHOWN - 1
+    for rank, agent in enumerate(found.order, 1):
+        if left_out <= 1 or not SHOWN < rank < len(found.genomes):
+            table.add_row(*_row(found, rank, agent, fitness[agent], first))
+        elif rank == SHOWN + 1:
+            table.add_row("", "", "", f"… {left_out} more", style=LESS)
+    return table
 
 
 def _fitness(found: Evaluated) -> list[str]:
-    """Fitness and error of each agent, aligned."""
+    """The heading, and fitness and error of each agent, aligned."""
     places = _places(found.fitness)
     values = [f"{value:.{places}f}" if np.isfinite(value) else "dead" for value in found.fitness]
     errors = [f" ± {error:5.{places}f}" if np.isfinite(error) else "" for error in found.errors]
-    wide, rest = max(7, *map(len, values)), max(8, *map(len, errors))
-    return [f"{value:>{wide}}{error:<{rest}}" for value, error in zip(values, errors, strict=True)]
+    wide = max(7, *map(len, values))
+    pairs = zip(["fitness", *values], [" ± error", *errors], strict=True)
+    return [f"{value:>{wide}}{error}" for value, error in pairs]
 
 
-def _row(found: Evaluated, rank: int, agent: int, fitness: Sequence[str], ink: Ink) -> str:
-    genome, own = found.genomes[agent], fitness[agent]
-    origin = f"{'—' if genome.parent is None else str(genome.parent):>6}  {genome.mutation:15}"
-    origin = ink.new(origin) if genome.born == found.generation > 0 else ink.dim(origin)
-    if not np.isfinite(found.fitness[agent]):
-        own = ink.bad(own)
-    elif rank == 1:
-        own = ink.good(own)
-    return (
-        f"  {rank:4d}  {genome.id:5d}  {origin}  {own}"
-        f"  {describe_number(genome.hyperparameters['lr']):>9}"
-        f"  {describe_architectures(genome)}"
-    )
+def _row(
+    found: Evaluated, rank: int, agent: int, fitness: str, first: str
+) -> Iterator["str | Text"]:
+    from rich.text import Text
+
+    genome = found.genomes[agent]
+    origin = NEW if genome.born == found.generation > 0 else LESS
+    alive = np.isfinite(found.fitness[agent])
+    yield str(rank)
+    yield str(genome.id)
+    yield Text("—" if genome.parent is None else str(genome.parent), origin)
+    yield Text(genome.mutation, origin)
+    yield Text(fitness, BAD if not alive else GOOD if rank == 1 else "")
+    yield describe_number(genome.hyperparameters[first]) if first else ""
+    yield describe_architectures(genome)
 
 
 def time_line(seconds: Mapping[str, float], steps: int) -> str:
@@ -96,27 +110,28 @@ def time_line(seconds: Mapping[str, float], steps: int) -> str:
 def hyperparameter_line(genomes: Sequence[Genome]) -> str:
     """Between which values the hyperparameters lie in which the agents differ."""
     ranges = []
-    for name in HYPERPARAMETERS:
+    for name in genomes[0].hyperparameters:
         values = [genome.hyperparameters[name] for genome in genomes]
         if (low := min(values)) != (high := max(values)):
             ranges.append(f"{name} {describe_number(low)} to {describe_number(high)}")
     return f"  hyperparameters: {', '.join(ranges) or 'the same for all agents'}"
 
 
-def birth_lines(
-    births: Sequence[Mapping[str, Any]], before: Sequence[Genome], ink: Ink = PLAIN
-) -> Iterator[str]:
+def birth_lines(births: Sequence[Mapping[str, Any]], before: Sequence[Genome]) -> Iterator["Text"]:
     """Who replaces whom: lines of the lineage as text, with the agents that were there `before`."""
+    from rich.text import Text
+
     if not births:
-        yield "  births: none, all agents stay"
+        yield Text("  births: none, all agents stay")
     for born in births:
-        genome = born["genome"]
-        child, old = ink.new(f"agent {genome['id']}"), before[born["place"]].id
+        genome, old = born["genome"], before[born["place"]].id
         earlier = born["copied"] < born["generation"] - 1  # the best ever, as it was then
         since = f" as of generation {born['copied']}" if earlier else ""
-        yield (
-            f"  birth: {child} replaces {old}, child of {genome['parent']}{since}:"
-            f" {genome['mutation']} ({born['change']})"
+        yield Text.assemble(
+            "  birth: ",
+            (f"agent {genome['id']}", NEW),
+            f" replaces {old}, child of {genome['parent']}{since}:",
+            f" {genome['mutation']} ({born['change']})",
         )
 
 

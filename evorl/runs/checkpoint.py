@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import CheckpointError
+from evorl.errors import CheckpointError, one_line
 from evorl.runs.files import field, parse_json, reason, sync
 
 if TYPE_CHECKING:
@@ -215,7 +214,7 @@ class Draft:
                 raise ValueError("the files given are not those written: each one, and once")
             facts: dict[str, Any] = {"format": FORMAT, "run": owner.run, "generation": generation}
             facts |= {"files": [file._asdict() for file in sorted(files)], "best": best}
-            facts["state"] = json.loads(json.dumps(state, sort_keys=True))  # its keys as text
+            facts["state"] = json.loads(json.dumps(state))  # its keys as text
             (self.path / MANIFEST).write_bytes(_seal(facts))
             folders = (self.path, owner.folder.parent)
             sync(*self._unsynced, self.path / MANIFEST, *folders)
@@ -274,9 +273,9 @@ def digest(tensors: "Mapping[str, Tensor]") -> str:
 def _seal(facts: Mapping[str, Any]) -> bytes:
     """Sorted JSON with its own checksum: the same content gives the same bytes."""
     rest = {key: value for key, value in facts.items() if key != "sha256"}
-    checksum = hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode())
+    checksum = hashlib.sha256(json.dumps(rest, allow_nan=False).encode())
     rest["sha256"] = checksum.hexdigest()
-    return json.dumps(rest, sort_keys=True, allow_nan=False).encode()
+    return json.dumps(rest, allow_nan=False).encode()
 
 
 def _unseal(data: bytes) -> dict[str, Any]:

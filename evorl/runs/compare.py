@@ -156,8 +156,10 @@ def _changes(schedule: "Schedule | None") -> dict[str, Any]:
                 changes[step] = value = values[name]
         if len(changes) > 1:
             found[name] = _text(changes)
-    gated = schedule.architecture.gated
-    return found | ({"gated": list(gated)} if any(gated) else {})
+    gated = {
+        name: list(own.gated) for name, own in schedule.architectures.items() if any(own.gated)
+    }
+    return found | ({"gated": gated} if gated else {})
 
 
 def _improvements(groups: Mapping[str, Sequence[Group]]) -> Iterator[Improvement]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import yaml
 
-from evorl.config.yaml_text import parse_yaml
+from evorl.config.loading import parse_yaml
 from evorl.errors import ConfigError, RunError
 from evorl.runs.files import (
     JsonLines,
@@ -324,11 +324,11 @@ class RunDirectory:
 
     def best(self) -> "SavedAgent":
         """The best agent so far; RunError if there is none."""
-        from evorl.runs.saved_agent import load_agent
+        from evorl.runs.saved_agent import read_agent
 
         for path in (self.path / BEST, self.path / f"{BEST}.old"):
             if path.exists():
-                return load_agent(path)
+                return read_agent(path)
         raise run_error(self.path, "has no best agent yet")
 
 

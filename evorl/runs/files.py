@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import RunError, one_line
 
 LARGEST = 2**30  # bytes of a file that is read whole
 BLOCK = 2**20  # bytes of a long file, from its end, that hold its last line, most likely

@@ -1,31 +1,41 @@
-"""Export: an agent as files that run without evorl, checked against the agent before it counts."""
+"""Export: an agent as files that run without evorl, compared with the agent before they count.
 
+Every format is written into an empty folder beside agent.json, which says what the model reads and
+gives, and is read back from its files alone.
+
+Legend: B batch.
+"""
+
+import importlib
 import json
+import logging
 import os
-import re
 import shutil
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
 
 import evorl
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import ConfigError, EvorlError, RunError, one_line
+from evorl.runs.agent import Agent, load_agent
+from evorl.runs.saved_agent import FACTS, SavedAgent, save_agent, write_facts
 from evorl.seeding import generator
-from evorl.shipping.formats import FORMATS, Parcel, check_packages, example_of
-from evorl.shipping.interface import Array, random_observations
-from evorl.shipping.module import whole_module
-from evorl.shipping.pick import Picked
-from evorl.training.score import alone
 
-FACTS = "model.json"
 CHECKED = 1000  # random observations
-ROUNDING = 1e-4  # of the largest Q value; other kernels add up in another order
+ROUNDING = 1e-4  # of the largest output; other kernels add up in another order
+TIES = 0.01  # the share of observations whose actions may differ: outputs within rounding
+
+Array = NDArray[Any]
+Model = Callable[[Array], dict[str, Array]]  # observations [B, …] to actions and outputs, by name
 
 
 class Exported(NamedTuple):
@@ -33,20 +43,33 @@ class Exported(NamedTuple):
 
     folder: Path
     files: list[str]
-    difference: float  # largest of all Q values, as a share of the largest Q value
+    difference: float  # largest of all outputs, as a share of the largest output
 
 
-def export(picked: Picked, format: str, folder: Path, *, force: bool = False) -> Exported:
+class Decision(nn.Module):
+    """What a model gives: the action, and the outputs of the networks that it comes from."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__()
+        self.agent = agent
+
+    def forward(self, obs: Tensor) -> dict[str, Tensor]:
+        """Actions [B] and outputs [B, …] for the environment's observations [B, …]."""
+        action, outputs = self.agent.decide(obs)
+        return {"action": action, **outputs}
+
+
+def export(agent: Agent, format: str, folder: Path, *, force: bool = False) -> Exported:
     """Write the agent into a new folder; nothing is changed if anything goes wrong."""
+    chosen = FORMATS[format]
     check_packages(format)
     check_place(folder, force)
-    chosen, parcel = FORMATS[format], _parcel(picked)
+    facts = agent.saved.facts | {"export": {"format": format, "evorl": evorl.__version__}}
     with _aside(folder) as aside:
-        chosen.write(parcel, aside)
-        (aside / "example.py").write_text(example_of(chosen, parcel), encoding="utf-8")
-        facts = json.dumps(_facts(picked, format), indent=2, allow_nan=False)
-        (aside / FACTS).write_text(facts + "\n", encoding="utf-8")
-        difference = compare(picked, chosen.read(aside), f"the {format} model")
+        with _explaining():
+            chosen.write(agent, aside)
+        write_facts(aside, agent.saved._replace(facts=facts))
+        difference = compare(agent, chosen.read(aside), f"the {format} model")
         files = sorted(path.name for path in aside.iterdir())
     return Exported(folder, files, difference)
 
@@ -61,69 +84,176 @@ def check_place(folder: Path, force: bool) -> None:
         if not os.path.lexists(folder):
             return
         if not force:
-            raise RunError(
-                one_line(f"{folder}: exists already; choose another --output, or add --force")
-            )
-        if folder.is_symlink() or not (folder / FACTS).is_file():
-            raise RunError(
-                one_line(f"{folder}: is no export of evorl, which is all that --force replaces")
-            )
+            what = f"{folder}: exists already; choose another --output, or add --force"
+            raise RunError(one_line(what))
+        if folder.is_symlink() or not _is_export(folder):
+            what = f"{folder}: is not an export of evorl, which is all that --force replaces"
+            raise RunError(one_line(what))
     except (OSError, ValueError) as error:
         raise RunError(one_line(f"{folder}: cannot be used: {error}")) from None
 
 
-def compare(picked: Picked, values: Any, what: str) -> float:
-    """The largest difference from the live agent, as a share of its largest Q value.
+def _is_export(folder: Path) -> bool:
+    try:
+        return "export" in json.loads((folder / FACTS).read_bytes())["facts"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
-    RunError if it is more than rounding. The live agent is its row in a population's matrix, behind
-    the adapter that training and evaluation use.
+
+def compare(agent: Agent, model: Model, what: str) -> float:
+    """The largest difference from the live agent, as a share of its largest output.
+
+    RunError if it is more than rounding, or if the actions are not the same.
     """
-    interface = picked.interface
-    random = generator(picked.config.seed, "export")
-    obs = random_observations(interface.space, CHECKED, random)
-    live = live_values(picked, obs)
-    largest = float(np.abs(live).max())
+    random = generator(0, "export")
+    obs = random_observations(agent.saved, CHECKED, random)
+    live = model_of(Decision(agent))(obs)
     worst = 0.0
-    for batch, own in ((obs, live), (obs[:1], live[:1])):  # any batch size will do
-        shipped = np.asarray(values(batch))
-        if shipped.shape != own.shape or not np.isfinite(shipped).all():
-            raise RunError(f"{what} gives no Q values of shape {own.shape}; nothing was written")
-        worst = max(worst, float(np.abs(shipped - own).max()))
-    if worst > ROUNDING * largest:
-        raise RunError(
-            f"{what} differs from the live agent by {worst:.3g}, with Q values up to {largest:.3g};"
-            " nothing was written"
+    for size in (CHECKED, 1):  # any batch size will do
+        shipped = model(obs[:size])
+        for name, values in live.items():
+            own, other = values[:size], np.asarray(shipped[name])
+            if other.shape != own.shape or not np.isfinite(other).all():
+                raise RunError(f"{what} gives no {name} of shape {own.shape}; nothing was written")
+            if own.dtype.kind == "f":
+                worst = max(worst, float(np.abs(other - own).max() / (np.abs(values).max() or 1)))
+            elif (other != own).sum() > TIES * CHECKED:
+                raise RunError(f"{what} differs from the live agent in {name}; nothing was written")
+    if worst > ROUNDING:
+        share = f"by {worst:.3g} of the largest output"
+        raise RunError(f"{what} differs from the live agent {share}; nothing was written")
+    return worst
+
+
+def random_observations(agent: SavedAgent, count: int, random: np.random.Generator) -> Array:
+    """Observations [count, …] as the environment might give them."""
+    interface, spec = agent.interface, agent.spec
+    dtype, shape = np.dtype(interface.dtype), (count, *interface.shape)
+    if spec.one_hot:
+        return (interface.observation_start + random.integers(spec.inputs, size=count)).astype(
+            dtype
         )
-    return worst / largest if largest else 0.0
+    if dtype.kind == "f":
+        return random.normal(size=shape).astype(dtype)
+    highest = round(1 / spec.scale) if dtype == np.uint8 else 1 if dtype.itemsize == 1 else 100
+    return random.integers(highest + 1, size=shape).astype(dtype)
 
 
-@torch.no_grad()
-def live_values(picked: Picked, obs: Array) -> Array:
-    """Q values [B, A] of the agent as it trains and plays, for the environment's observations."""
-    own = torch.from_numpy(picked.interface.adapter.observations(obs))
-    (group,) = alone(picked.agent).groups
-    return group.values(own.unsqueeze(0))[0].T.numpy()
+# Formats
 
 
-def _parcel(picked: Picked) -> Parcel:
-    env = re.sub(r"[^\w:./-]", "?", picked.config.env.id)  # it ends up in a Python file
-    heading = f"Agent {picked.agent.genome.id} of {env}, exported by evorl {evorl.__version__}."
-    return Parcel(whole_module(picked.agent, picked.interface), picked.interface, heading)
+class Format(NamedTuple):
+    """One way to write an agent."""
+
+    write: Callable[[Agent, Path], None]
+    read: Callable[[Path], Model]
+    packages: tuple[str, ...] = ()  # beyond evorl's own
 
 
-def _facts(picked: Picked, format: str) -> dict[str, Any]:
-    interface, agent = picked.interface, picked.agent
-    env = picked.config.env.model_dump(mode="json", include={"id", "kwargs", "wrappers"})
-    return {
-        "evorl": evorl.__version__,
-        "format": format,
-        "run": picked.config.name,
-        "env": env,
-        "agent": agent.genome.to_json(),
-        "facts": agent.facts,
-        "observations": {"shape": [None, *interface.shape], "dtype": interface.dtype.name},
-        "actions": {"count": len(interface.actions), "first": interface.actions.start},
-    }
+def write_safetensors(agent: Agent, folder: Path) -> None:
+    """weights.safetensors; agent.json says which layers they belong to."""
+    save_agent(folder, agent.saved)
+
+
+def read_safetensors(folder: Path) -> Model:
+    """As a saved agent, which it is."""
+    return model_of(Decision(load_agent(folder)))
+
+
+def write_pt2(agent: Agent, folder: Path) -> None:
+    """model.pt2, for torch.export.load."""
+    torch.export.save(_program(agent), folder / "model.pt2")
+
+
+def read_pt2(folder: Path) -> Model:
+    """By torch.export.load."""
+    with _explaining():
+        return model_of(torch.export.load(folder / "model.pt2").module())
+
+
+def write_onnx(agent: Agent, folder: Path) -> None:
+    """model.onnx, one file."""
+    program = _program(agent)
+    names = list(Decision(agent)(program.example_inputs[0][0]))
+    torch.onnx.export(
+        program,
+        f=folder / "model.onnx",
+        input_names=["obs"],
+        output_names=names,
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
+
+
+def read_onnx(folder: Path) -> Model:
+    """By onnxruntime."""
+    runtime: Any = importlib.import_module("onnxruntime")
+    path, providers = str(folder / "model.onnx"), ["CPUExecutionProvider"]
+    session = runtime.InferenceSession(path, providers=providers)
+    names = [output.name for output in session.get_outputs()]
+    return lambda obs: dict(zip(names, session.run(names, {"obs": obs}), strict=True))
+
+
+FORMATS = {
+    "safetensors": Format(write_safetensors, read_safetensors),
+    "pt2": Format(write_pt2, read_pt2),
+    "onnx": Format(write_onnx, read_onnx, ("onnx", "onnxscript", "onnxruntime")),
+}
+
+
+def _program(agent: Agent) -> ExportedProgram:
+    """The agent as one graph, for batches of any size."""
+    obs = torch.from_numpy(random_observations(agent.saved, 2, generator(0, "export")))
+    return torch.export.export(Decision(agent), (obs,), dynamic_shapes=({0: Dim.DYNAMIC},))
+
+
+def model_of(module: Callable[[Tensor], dict[str, Tensor]]) -> Model:
+    """A module as a function of arrays."""
+
+    def model(obs: Array) -> dict[str, Array]:
+        with torch.no_grad():
+            return {name: value.numpy() for name, value in module(torch.from_numpy(obs)).items()}
+
+    return model
+
+
+def check_packages(name: str) -> None:
+    """ConfigError that says what to install, if this format needs more than there is."""
+    missing = [package for package in FORMATS[name].packages if not _importable(package)]
+    if missing:
+        raise ConfigError(
+            f"--format {name}: {' and '.join(missing)} cannot be imported; in the clone:"
+            f" pip install -c constraints.txt -e '.[{name}]'"
+        )
+
+
+def _importable(package: str) -> bool:
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        return False
+    return True
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """Without PyTorch's warnings and log; what it raises becomes one line."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (EvorlError, OSError, SafetensorError):
+        raise
+    except Exception as error:
+        first = (str(error).strip() or repr(error)).splitlines()[0]
+        what = f"torch {torch.__version__} cannot export this agent: {first}"
+        raise RunError(one_line(what)) from error
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager

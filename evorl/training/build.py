@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms.base import Algorithm, Trained
-from evorl.algorithms.dqn import DQN
-from evorl.config import NetworkConfig, RunConfig
+from evorl.config import NetworkConfig, RunConfig, resolve
+from evorl.distributed.launch import local_ranks
 from evorl.distributed.replicas import Copies
 from evorl.distributed.world import World
 from evorl.envs import (
@@ -28,11 +28,10 @@ from evorl.errors import ConfigError
 from evorl.evolution.explore import make_explore
 from evorl.evolution.mutation import Mutation
 from evorl.evolution.schedule import Schedule
-from evorl.evolution.selection import Selection
 from evorl.evolution.spaces import Space, Spaces
 from evorl.experience import PrioritisedSampler, ReplayBuffer, Replays, Sampler, UniformSampler
 from evorl.genome import Architecture, Genome
-from evorl.machine import check_fits
+from evorl.machine import check_fits, set_threads
 from evorl.networks.layout import row_shapes
 from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.budget import Budget, RefuseAllDead
@@ -49,7 +48,6 @@ from evorl.pipeline.save import Storage
 from evorl.population.compiled import wants_compiling
 from evorl.population.grouping import kinds_of
 from evorl.population.population import Population
-from evorl.population.threads import set_threads
 from evorl.reporting.console import Console
 from evorl.reporting.tracking import Tracking
 from evorl.runs.directory import RunDirectory
@@ -132,11 +130,11 @@ def make_parts(
     share = -(-config.evaluation.episodes // world.data)  # episodes that are this rank's to play
     episodes = make_episodes(spec, slots_for(spec, len(own), share))
     stack.callback(episodes.close)
-    networks = make_networks(config, env.observation, ActionSpec("discrete", env.num_actions))
+    networks = make_networks(config, env.observation, env.action)
     genomes = make_genomes(config, networks, schedule)
     average = world.average_ if world.data > 1 else None
     population = make_population(config, networks, genomes, own, world.device, average, world.half)
-    set_threads(population)
+    set_threads(population.widest, population.pixels, local_ranks())
     buffer, sampler = make_replay(config, env.observation, own, world.device)
     mesh = (world.population, world.data)
     replays = Replays(buffer, sampler, own, world.data_rank, world.rank, mesh)
@@ -211,11 +209,8 @@ def observation_spec(observation: ObservationSpec) -> NetworkSpec:
 
 def make_algorithm(config: RunConfig) -> Algorithm:
     """The algorithm that the configuration names."""
-    return DQN(
-        double=config.algorithm.double,
-        loss_kind=config.algorithm.loss,
-        target_update=config.algorithm.target_update,
-    )
+    algorithm: Algorithm = config.algorithm
+    return algorithm
 
 
 def make_networks(
@@ -227,9 +222,7 @@ def make_networks(
 
 def make_spaces(config: RunConfig) -> Spaces:
     """The hyperparameters that evolve, and where."""
-    unused = "tau" if config.algorithm.target_update == "periodic" else "target_period"
-    given = config.evolution.spaces.evolving
-    return {name: Space.of(space) for name, space in given.items() if name != unused}
+    return {name: Space.of(space) for name, space in config.spaces.items()}
 
 
 def make_evolve(config: RunConfig, parts: Parts, confirm: Confirm) -> Evolve | None:
@@ -237,9 +230,9 @@ def make_evolve(config: RunConfig, parts: Parts, confirm: Confirm) -> Evolve | N
     if config.evolution.method != "evolution":
         return None
     explore = make_explore(config.evolution.explore, make_spaces(config))
-    mutation = Mutation(config.evolution.mutation, parts.population.specs, explore)
-    selection = Selection(config.evolution.selection)
-    return Evolve(selection, mutation, confirm, parts.genomes, config.seed)
+    own = {name: resolve("mutation", name) for name in config.evolution.mutation.user}
+    mutation = Mutation(config.evolution.mutation, parts.population.specs, explore, own)
+    return Evolve(config.evolution.selection, mutation, confirm, parts.genomes, config.seed)
 
 
 def make_genome(config: RunConfig, networks: Mapping[str, Trained], agent: int) -> Genome:
@@ -254,7 +247,7 @@ def make_genome(config: RunConfig, networks: Mapping[str, Trained], agent: int) 
         row_shapes(specs, architectures)
     except ValueError as error:
         raise ConfigError(f"network.kernels: {error}; use smaller kernels or strides") from None
-    hyperparameters = config.agent_hyperparameters(agent).model_dump()
+    hyperparameters = config.agent_hyperparameters(agent)
     if config.population.init == "sample" or config.evolution.method == "random_search":
         random = generator(config.seed, "spaces", agent)
         spaces = make_spaces(config)
@@ -269,8 +262,7 @@ def make_genomes(
     genomes = [make_genome(config, networks, agent) for agent in range(config.population.size)]
     if schedule is None:
         return genomes
-    architectures = dict.fromkeys(genomes[0].architectures, schedule.architecture)
-    values = schedule.at(0)
+    architectures, values = schedule.architectures, schedule.at(0)
     return [
         dataclasses.replace(genome, architectures=architectures, hyperparameters=values)
         for genome in genomes
@@ -351,11 +343,11 @@ def make_replay(
 def expected_updates(config: RunConfig) -> int:
     """Updates of the busiest agent over the whole run."""
     agents = range(config.population.size)
-    often = min(config.agent_hyperparameters(agent).learn_step for agent in agents)
+    often = min(int(config.agent_hyperparameters(agent)["learn_step"]) for agent in agents)
     if space := (config.drawn | config.mutated).get("learn_step"):
         often = int(min(often, Space.of(space).low))
     steps = config.budget.env_steps // config.population.size
-    return steps // often * config.algorithm.updates
+    return int(steps // often * config.algorithm.updates)
 
 
 def _architecture(network: NetworkConfig, spec: NetworkSpec) -> Architecture:

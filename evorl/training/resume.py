@@ -15,7 +15,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from evorl.config import RunConfig, dump_config
-from evorl.config.reading import parse_text
+from evorl.config.loading import parse_text
 from evorl.distributed.world import World
 from evorl.errors import CheckpointError, ConfigError
 from evorl.evolution.schedule import Schedule

@@ -12,7 +12,6 @@ import torch
 
 import evorl
 from evorl.algorithms.base import Trained
-from evorl.algorithms.dqn import DQN
 from evorl.config import RunConfig
 from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
 from evorl.pipeline.context import Context, count_failures
@@ -20,7 +19,7 @@ from evorl.pipeline.evaluate import Played, play
 from evorl.population.group import newborn
 from evorl.population.population import Population
 from evorl.reporting.console import Console
-from evorl.runs.saved_agent import SavedAgent
+from evorl.runs.saved_agent import SavedAgent, make_algorithm
 from evorl.runs.statistics import Estimate, Floats, interquartile_mean, interval
 from evorl.seeding import generator, held_out
 from evorl.training.build import Run
@@ -72,7 +71,7 @@ def play_alone(
 def alone(agent: SavedAgent) -> Population:
     """A population of this one agent, to play or to ask for values."""
     networks = {name: Trained(spec) for name, spec in agent.specs.items()}
-    population = Population([agent.genome], networks, DQN())
+    population = Population([agent.genome], networks, make_algorithm(agent.algorithm))
     population.rebuild([agent.genome], [newborn(agent.parameters)])
     return population
 

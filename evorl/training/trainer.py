@@ -10,7 +10,6 @@ from typing import Any
 
 import evorl
 from evorl.config import RunConfig, load_config, parse_config, unused_options
-from evorl.distributed.disk import is_shared
 from evorl.distributed.launch import may_restart
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec, choose_backend
@@ -162,7 +161,7 @@ def make_run(
     parts = make_parts(config, world, spec, stack, schedule)
     config = _resolved(config, parts)
     directory, resumed = open_directory(config, parts, world, schedule, resume, stack)
-    shared = is_shared(world, directory.path, config.checkpoint.shared_filesystem)
+    shared = world.shares_disk(directory.path, config.checkpoint.shared_filesystem)
     storage = Storage(directory, make_checkpoints(config, directory, schedule), shared)
     stages = make_stages(config, world, parts, directory, console)
     run = Run(config, world, console, storage, parts, stages, resumed)

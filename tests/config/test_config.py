@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from evorl.algorithms.dqn import DQN
 from evorl.config import (
-    Hyperparameters,
     RunConfig,
     WrapperConfig,
     dump_config,
@@ -20,7 +20,7 @@ from evorl.config import (
     parse_config,
     unused_options,
 )
-from evorl.config.yaml_text import dump_yaml, parse_yaml
+from evorl.config.loading import dump_yaml, parse_yaml
 from evorl.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -92,7 +92,8 @@ BROKEN_FILES = [
     # words
     (ENV + "network: {activation: rleu}\n", "network.activation: must be one of relu, elu, gelu, "
      "tanh, silu, got the string 'rleu'; did you mean relu?"),
-    (ENV + "algorithm: {name: ppo}\n", "algorithm.name: must be one of dqn, got the string 'ppo'"),
+    (ENV + "algorithm: {name: ppo}\n", "algorithm.name: must be one of dqn, or your own as "
+     "module:Name, got 'ppo'"),
     (ENV + "compile: 1\n", "compile: must be one of auto, true, false, got 1"),
     (ENV + "compile: 'true'\n", "compile: must be one of auto, true, false, got the string 'true'; "
      "drop the quotes"),
@@ -231,7 +232,8 @@ BROKEN_OVERRIDES = [
     ("evolution.spaces.lr.low=1", "x.yaml with evolution.spaces.lr.low=1: "
      "evolution.spaces.lr.high: must be greater than low = 1, got 0.01"),
     ("evolution.spaces.learn_step.low=1", "x.yaml with evolution.spaces.learn_step.low=1: "
-     "evolution.spaces.learn_step.kind: required, but not given: Scale of the values"),
+     "evolution.spaces.learn_step.kind: required, but not given: Scale of the values; "
+     "reverse_log is a log scale of 1 - value, for gamma"),
     ("network.channels=[1]", "x.yaml with network.channels=[1]: network.kernels: must have as many "
      "entries as channels, 1, got 2"),
 ]  # fmt: skip
@@ -277,7 +279,7 @@ def test_an_error_of_the_file_does_not_blame_an_override(folder: Path) -> None:
 def test_files_that_cannot_be_read(folder: Path) -> None:
     (folder / "latin.yaml").write_bytes(b"name: caf\xe9")
     assert error_of(load_config, "no.yaml") == "no.yaml: no such file"
-    assert error_of(load_config, ".") == ".: is a folder; give a YAML file in it"
+    assert error_of(load_config, ".") == ".: cannot be read: is a directory"
     assert error_of(load_config, "latin.yaml") == (
         "latin.yaml: is not UTF-8 text (byte 10); save it as UTF-8"
     )
@@ -391,9 +393,14 @@ def test_agents_have_their_own_values() -> None:
             "population": {"size": 3, "agents": agents},
         }
     )
-    assert config.agent_hyperparameters(0) == Hyperparameters(lr=0.5, gamma=0.9, batch_size=8)
-    assert config.agent_hyperparameters(1) == Hyperparameters(lr=0.1, gamma=0.9)
-    assert config.agent_hyperparameters(2) == Hyperparameters(lr=0.1, gamma=0.9)
+    common = DQN(lr=0.1, gamma=0.9).hyperparameters
+    assert config.agent_hyperparameters(0) == common | {"lr": 0.5, "batch_size": 8}
+    assert config.agent_hyperparameters(1) == common
+    assert config.agent_hyperparameters(2) == common
+    assert list(config.agent_hyperparameters(0)) == list(common) == [
+        "lr", "gamma", "tau", "batch_size", "learn_step", "max_grad_norm", "target_period",
+        "epsilon_start", "epsilon_end", "epsilon_steps",
+    ]  # fmt: skip
     assert config.agent_network(0) == config.network == config.agent_network(2)
     assert config.agent_network(1).model_dump() == config.network.model_dump() | agents[1]
     for index in (-1, 3):
@@ -456,14 +463,14 @@ def test_parse_config_takes_plain_python_and_keeps_it() -> None:
 
 SELECTION, MUTATION, EXPLORE = "evolution.selection.", "evolution.mutation.", "evolution.explore."
 NO_IMAGES = "has no effect with observations that are no images"
+OTHERS = "has no effect with the other options of algorithm"
 INSIDE = "a mutation moves it inside"
 
 # Overrides, and the options that are then without effect.
 UNUSED = [
     ("", []),
-    ("algorithm.target_period=5", ["algorithm.target_period=5 has no effect with target_update: "
-     "soft"]),
-    ("replay.alpha=0.5", ["replay.alpha=0.5 has no effect with kind: uniform"]),
+    ("algorithm.target_period=5", [f"algorithm.target_period=5 {OTHERS}"]),
+    ("replay.alpha=0.5", ["replay.alpha=0.5 has no effect with replay.kind: uniform"]),
     ("replay.alpha=0.5 replay.kind=prioritized", []),
     ("network.channels=[8,8]", [f"network.channels=[8, 8] {NO_IMAGES}"]),
     # no evolution
@@ -471,13 +478,13 @@ UNUSED = [
     ("population.size=1", ["evolution.method=evolution has no effect with one agent"]),
     ("population.size=1 evolution.method=none", []),
     (f"population.size=1 {SELECTION}fraction=0.5 {MUTATION}noise=0.5 {EXPLORE}grow=2",
-     ["evolution.method=evolution has no effect with one agent",
-      f"{SELECTION}fraction=0.5 has no effect with one agent",
+     [f"{SELECTION}fraction=0.5 has no effect with one agent",
       f"{MUTATION}noise=0.5 has no effect with one agent",
-      f"{EXPLORE}grow=2.0 has no effect with one agent"]),
+      f"{EXPLORE}grow=2.0 has no effect with one agent",
+      "evolution.method=evolution has no effect with one agent"]),
     ("population.size=1 evolution.spaces.lr.low=1e-5",
      ["evolution.method=evolution has no effect with one agent",
-      "evolution.spaces has no effect with one agent and population.init: config"]),
+      "evolution.spaces has no effect with agents that stay as they are"]),
     ("population.size=1 evolution.spaces.lr.low=1e-5 population.init=sample",
      ["evolution.method=evolution has no effect with one agent"]),
     ("evolution.spaces={} evolution.method=random_search", []),
@@ -486,19 +493,14 @@ UNUSED = [
      [f"{SELECTION}eval_loop=2 has no effect with evolution.method: none",
       f"{MUTATION}architecture=0.0 has no effect with evolution.method: none",
       f"{EXPLORE}grow=2.0 has no effect with evolution.method: none"]),
-    (f"evolution.method=random_search {SELECTION}kind=tournament",
-     [f"{SELECTION}kind=tournament has no effect with evolution.method: random_search"]),
+    (f"evolution.method=random_search {SELECTION}kind=tournament {SELECTION}size=3",
+     [f"{SELECTION}size=3 has no effect with evolution.method: random_search"]),
     # selection
     (f"{SELECTION}fraction=0.5", []),
-    (f"{SELECTION}kind=tournament {SELECTION}fraction=0.5",
-     [f"{SELECTION}fraction=0.5 has no effect with kind: tournament"]),
     (f"evaluation.episodes=1 {SELECTION}min_gap=2",
      [f"{SELECTION}min_gap=2.0 has no effect with one episode"]),
     ("evaluation.episodes=1", []),
     (f"{SELECTION}kind=tournament {SELECTION}size=3 {SELECTION}elitism=false", []),
-    (f"{SELECTION}size=3 {SELECTION}elitism=false",
-     [f"{SELECTION}size=3 has no effect with kind: truncation",
-      f"{SELECTION}elitism=False has no effect with kind: truncation"]),
     # mutation
     (f"{MUTATION}max_units=64 {MUTATION}noise=0.5", []),
     ("network.hidden=[512]", []),
@@ -507,7 +509,7 @@ UNUSED = [
       f"{MUTATION}units=[8] has no effect with architecture: 0",
       f"{MUTATION}max_units=64 has no effect with architecture: 0"]),
     (f"{MUTATION}architecture=0 {MUTATION}max_channels=5",
-     [f"{MUTATION}max_channels=5 has no effect with architecture: 0"]),
+     [f"{MUTATION}max_channels=5 {NO_IMAGES}"]),
     (f"{MUTATION}max_channels=5 {MUTATION}channels=[1]",
      [f"{MUTATION}channels=[1] {NO_IMAGES}", f"{MUTATION}max_channels=5 {NO_IMAGES}"]),
     (f"{MUTATION}parameters=0 {MUTATION}noise=0.5 {MUTATION}reset_dormant=false",
@@ -541,7 +543,7 @@ UNUSED = [
     # environments
     ("env.max_failures=0", []),
     ("env.max_failures=0 env.backend=envpool",
-     ["env.max_failures=0 has no effect with backend: envpool"]),
+     ["env.max_failures=0 has no effect with env.backend: envpool"]),
     # exploring
     (f"{EXPLORE}strategy=perturb {EXPLORE}grow=2", []),
     (f"{EXPLORE}strategy=pb2 {EXPLORE}grow=2 {EXPLORE}shrink=0.5", []),
@@ -553,26 +555,25 @@ UNUSED = [
     (f"{EXPLORE}grow=2 {EXPLORE}resample=1",
      [f"{EXPLORE}grow=2.0 has no effect with resample: 1"]),
     (f"{EXPLORE}grow=2 {MUTATION}hyperparameters=0",
-     [f"{EXPLORE}grow=2.0 has no effect with evolution.mutation.hyperparameters: 0"]),
+     [f"{EXPLORE}grow=2.0 has no effect with mutation.hyperparameters: 0"]),
     (f"{EXPLORE}grow=2 evolution.spaces={{}}",
      [f"{EXPLORE}grow=2.0 has no effect with no evolution.spaces"]),
     # spaces
     ("evolution.spaces.lr.low=1e-5", []),
     ("evolution.spaces.lr.low=1e-5 evolution.method=none",
-     ["evolution.spaces has no effect with method: none and population.init: config"]),
+     ["evolution.spaces has no effect with agents that stay as they are"]),
     (f"evolution.spaces.lr.low=1e-5 {MUTATION}hyperparameters=0",
      ["evolution.spaces has no effect with mutation.hyperparameters: 0"]),
     ("evolution.spaces={} population.init=sample",
      ["population.init=sample has no effect with no evolution.spaces"]),
-    ("algorithm.target_update=periodic",
-     ["evolution.spaces.tau has no effect with target_update: periodic"]),
-    ("algorithm.target_update=periodic algorithm.tau=0.5",
-     ["algorithm.tau=0.5 has no effect with target_update: periodic",
-      "evolution.spaces.tau has no effect with target_update: periodic"]),
+    ("algorithm.target_update=periodic", []),
+    ("algorithm.target_update=periodic algorithm.tau=0.5", [f"algorithm.tau=0.5 {OTHERS}"]),
+    ("algorithm.target_update=periodic evolution.spaces.tau.low=1e-4",
+     [f"evolution.spaces.tau {OTHERS}"]),
     ("algorithm.target_update=periodic evolution.spaces.tau=", []),
     ("algorithm.target_update=periodic evolution.method=none", []),
     ("evolution.spaces.target_period={kind: integer, low: 1, high: 9}",
-     ["evolution.spaces.target_period has no effect with target_update: soft"]),
+     [f"evolution.spaces.target_period {OTHERS}"]),
     # where agents start
     ("algorithm.lr=0.05", [f"algorithm.lr=0.05 lies outside evolution.spaces.lr (0.0001 to 0.01); "
      f"{INSIDE}"]),
@@ -709,7 +710,7 @@ def test_every_option_has_a_description_of_one_line() -> None:
         (section["title"], name, option)
         for section in sections
         for name, option in section.get("properties", {}).items()
-        if "$ref" not in option
+        if not ("$ref" in option or "$ref" in option.get("anyOf", [{}])[0])
     ]
     assert len(options) > 60
     for section, name, option in options:

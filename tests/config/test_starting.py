@@ -7,9 +7,10 @@ import sys
 import pytest
 import torch
 
-from evorl.config import Hyperparameters, parse_config
+from evorl.algorithms.dqn import DQN
+from evorl.config import parse_config
 from evorl.errors import CheckpointError, RunError
-from evorl.evolution.schedule import Schedule, Segment, along
+from evorl.evolution.schedule import Schedule, Segment, config_for_schedule
 from evorl.genome import Architecture
 from evorl.runs.directory import RunDirectory
 from evorl.runs.resume import find_started, make_checkpoints, reopen
@@ -18,7 +19,7 @@ from tests.training.test_saving import CONFIG, content, run
 
 SHORT = "budget.env_steps=100"  # one generation
 SCHEDULE = Schedule(
-    "CartPole-v1", 100, Architecture((8,)), (Segment(0, Hyperparameters().model_dump()),)
+    "CartPole-v1", 100, {"q": Architecture((8,))}, (Segment(0, DQN().hyperparameters),)
 )
 
 
@@ -44,7 +45,7 @@ def killed_at(number, folder, start):
 
 def started(folder, schedule=None):
     config = parse_config(CONFIG, [f"run.folder={folder}", SHORT])
-    result = train(along(config, schedule) if schedule else config, schedule=schedule)
+    result = train(config_for_schedule(config, schedule) if schedule else config, schedule=schedule)
     return RunDirectory(result.directory)
 
 

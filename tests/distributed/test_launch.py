@@ -7,18 +7,13 @@ import time
 import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 
-from evorl.distributed import (
-    cores_per_rank,
-    is_main_process_of_launch,
-    let_main_speak_first,
-    threads_are_given,
-)
-from evorl.distributed.launch import NEEDED, launched_ranks
+from evorl.distributed import is_main_process_of_launch, launch, let_main_speak_first
+from evorl.distributed.launch import NEEDED, launched_ranks, local_ranks
 from evorl.errors import ConfigError
 
 from .launching import CONFIGS
 
-SETTINGS = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS", "ACCELERATE_MIXED_PRECISION")
+SETTINGS = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
 @pytest.fixture
@@ -37,13 +32,13 @@ def environment(monkeypatch):
 def test_no_launcher(environment):
     assert launched_ranks() == 1
     assert is_main_process_of_launch()
-    assert cores_per_rank(4) == 4
-    assert not threads_are_given()
+    assert local_ranks() == 1
 
 
 def test_a_launched_rank(environment):
     environment(WORLD_SIZE="4", RANK="3", LOCAL_RANK="1", MASTER_ADDR="host", MASTER_PORT="29500")
-    assert launched_ranks() == 4
+    environment(LOCAL_WORLD_SIZE="2")
+    assert (launched_ranks(), local_ranks()) == (4, 2)
     assert not is_main_process_of_launch()
 
 
@@ -60,34 +55,13 @@ def test_a_size_without_a_launcher(environment):
         launched_ranks()
 
 
-@pytest.mark.parametrize(("cores", "ranks", "share"), [(8, 2, 4), (8, 3, 2), (2, 4, 1), (1, 1, 1)])
-def test_ranks_share_the_cores_of_a_machine(environment, cores, ranks, share):
-    environment(LOCAL_WORLD_SIZE=str(ranks))
-    assert cores_per_rank(cores) == share
-
-
-@pytest.mark.parametrize(
-    ("variables", "given"),
-    [
-        ({"OMP_NUM_THREADS": "1"}, True),
-        ({"OMP_NUM_THREADS": ""}, False),
-        ({"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": "2"}, False),  # torchrun
-        ({"OMP_NUM_THREADS": "1", "ACCELERATE_MIXED_PRECISION": "no"}, False),  # accelerate launch
-        ({"OMP_NUM_THREADS": "2", "LOCAL_WORLD_SIZE": "2"}, True),
-    ],
-)
-def test_who_set_the_threads(environment, variables, given):
-    environment(**variables)
-    assert threads_are_given() == given
-
-
 def test_the_main_rank_speaks_first(environment, monkeypatch):
     waited = []
     monkeypatch.setattr(time, "sleep", waited.append)
-    let_main_speak_first(7)
+    let_main_speak_first()
     environment(RANK="1")
-    let_main_speak_first(7)
-    assert waited == [7]
+    let_main_speak_first()
+    assert waited == [launch.SPEAKS_AFTER]
 
 
 def test_the_launch_is_known_without_torch():

@@ -33,7 +33,6 @@ def test_every_agent_has_one_place(population, data):
 def test_lines_of_the_mesh():
     mesh = Mesh(population=3, data=2)
     assert mesh.data_lines() == [[0, 1], [2, 3], [4, 5]]
-    assert mesh.population_lines() == [[0, 2, 4], [1, 3, 5]]
     assert [mesh.population_rank(rank) for rank in range(6)] == [0, 0, 1, 1, 2, 2]
     assert [mesh.data_rank(rank) for rank in range(6)] == [0, 1, 0, 1, 0, 1]
 

@@ -166,7 +166,7 @@ def test_a_compiled_run_goes_on_to_the_same_bytes(tmp_path):
             agents = json.loads(newest(folder / "runs" / "run")[1]["manifest.json"])["state"][
                 "agents"
             ]
-            widths = [tuple(agent["genome"]["architecture"]["hidden"]) for agent in agents]
+            widths = [tuple(agent["genome"]["architectures"]["q"]["hidden"]) for agent in agents]
             assert len(set(widths)) > 1  # where the next process begins
         directories.append(folder / "runs" / "run")
     assert deterministic(directories[0]) == deterministic(directories[1])

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from evorl.distributed import accelerating
+from evorl.distributed import accelerator
 from evorl.distributed.world import World
 from evorl.errors import ConfigError
 
@@ -39,6 +39,8 @@ def test_one_process_holds_everything(alone):
     assert alone.accelerator.num_processes == 1
     payload = b"x" * 1000
     assert alone.share(payload)[0] is payload  # nothing is copied
+    assert alone.gather(payload)[0] is payload
+    assert alone.broadcast(payload) is payload
     with pytest.raises(ValueError, match="nothing to broadcast"):
         alone.broadcast(None)
 
@@ -67,7 +69,7 @@ def test_a_refusal_by_accelerate_closes_the_group_it_made(alone, monkeypatch, tm
         dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
         raise ValueError("no such precision:\n  fp3")
 
-    monkeypatch.setattr(accelerating, "Accelerator", refusing)
+    monkeypatch.setattr(accelerator, "Accelerator", refusing)
     with pytest.raises(ConfigError, match=r"^accelerate: no such precision: fp3$"):
         World.start(AGENTS)
     assert not dist.is_initialized()
@@ -127,9 +129,9 @@ def devices(monkeypatch):
 def test_the_device(devices, monkeypatch, kind, count, ranks, local, cpu):
     devices(kind, count)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local))
-    assert accelerating._on_cpu(ranks) == cpu
+    assert accelerator._on_cpu(ranks) == cpu
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    assert accelerating._on_cpu(ranks)
+    assert accelerator._on_cpu(ranks)
 
 
 def test_ranks_do_not_share_a_gpu(devices, monkeypatch):
@@ -138,4 +140,4 @@ def test_ranks_do_not_share_a_gpu(devices, monkeypatch):
     with pytest.raises(
         ConfigError, match="cuda: every rank needs a device of its own, got 1 for 2"
     ):
-        accelerating._on_cpu(2)
+        accelerator._on_cpu(2)

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,26 +21,23 @@ from accelerate import Accelerator
 from evorl.algorithms.dqn import DQN
 from evorl.cli.errors import one_line_errors
 from evorl.config import parse_config
-from evorl.distributed import (
-    barrier as meeting,
-)
-from evorl.distributed import (
-    cores_per_rank,
-    let_main_speak_first,
-    payloads,
-    threads_are_given,
-)
+from evorl.distributed import launch, store
+from evorl.distributed import world as world_module
+from evorl.distributed.launch import local_ranks
+from evorl.distributed.store import read_on_main_rank
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
-from evorl.errors import EvorlError
+from evorl.errors import ConfigError, RunError
 from evorl.experience import Samples, split_groups
 from evorl.genome import Architecture
+from evorl.machine import threads_are_given
 from evorl.networks.layout import Problem
 from evorl.pipeline.context import Context
 from evorl.population.population import Population
 from evorl.reporting.console import Console
 from evorl.runs.directory import RunDirectory
 from evorl.training.build import make_parts, make_stages
+from evorl.training.signals import ending_on_signals
 from evorl.training.trainer import train
 
 AGENTS = 5
@@ -91,7 +89,7 @@ def check_send_and_receive(world, folder):
 
 
 def check_chunks(world, folder):
-    usual, payloads.CHUNK = payloads.CHUNK, 7
+    usual, world_module.CHUNK = world_module.CHUNK, 7
     try:
         for length in (0, 1, 6, 7, 8, 14, 15, 1000):
             own = bytes((i + world.rank) % 256 for i in range(length + world.rank))
@@ -102,7 +100,7 @@ def check_chunks(world, folder):
             assert world.gather(own) == (shared if world.main else None)
             assert world.broadcast(own) == shared[0]
     finally:
-        payloads.CHUNK = usual
+        world_module.CHUNK = usual
 
 
 def check_average(world, folder):
@@ -139,14 +137,39 @@ def check_agree(world, folder):
         assert world.agree(world.rank == rank)
 
 
-def check_meet(world, folder):
+def check_barrier(world, folder):
     for turn in range(20):
-        (folder / f"met-{turn}.{world.rank}").touch()
-        world.meet(f"turn {turn}")
-        assert len(list(folder.glob(f"met-{turn}.*"))) == world.size
-        world.meet("before the next")
-        (folder / f"met-{turn}.{world.rank}").unlink()
-        world.meet("again")
+        (folder / f"came-{turn}.{world.rank}").touch()
+        world.barrier(f"turn {turn}")
+        assert len(list(folder.glob(f"came-{turn}.*"))) == world.size
+        world.barrier("before the next")
+        (folder / f"came-{turn}.{world.rank}").unlink()
+        world.barrier("again")
+
+
+def check_labels(world, folder):
+    everywhere = {"standalone" if world.size == 1 else "distributed", f"node.{world.rank}"}
+    assert world.labels == everywhere | ({"main"} if world.rank == 0 else set())
+
+
+def check_disk(world, folder):
+    """The others are told where the folder is; one that they don't see is not shared."""
+    own, blind = folder / f"disk-{world.size}", not world.main
+    own.mkdir(exist_ok=True)
+    if world.main:
+        (own / f"{world_module.TOKEN}of-a-killed-run").touch()
+    given = own if world.main else None
+    assert world.shares_disk(given)
+    assert world.shares_disk(given, True)
+    assert not world.shares_disk(given, False)
+    exists = Path.exists
+    Path.exists = lambda path: exists(path) and not (blind and path.parent == own)
+    try:
+        assert world.shares_disk(given) == (world.size == 1)
+    finally:
+        Path.exists = exists
+    if world.main:
+        assert list(own.iterdir()) == []
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
@@ -177,10 +200,9 @@ def failure(call, *arguments, **options):
 
 
 def case_two(folder):
-    """Refusals, each of which leaves the rank free to go on, and then the checks."""
+    """Refusals, after each of which a rank can try again; checks; and then rank 1 is lost."""
     threads = os.environ["OMP_NUM_THREADS"]
-    given, share = threads_are_given(), cores_per_rank(8)
-    say(folder, "threads", f"{threads}, given: {given}, of 8 cores: {share}")
+    say(folder, "threads", f"{threads}, given: {threads_are_given()}, ranks: {local_ranks()}")
     for name, mesh in {
         "population": {"agents": 4, "population": 3},
         "data": {"agents": 4, "data": 3},
@@ -195,94 +217,96 @@ def case_two(folder):
     say(folder, "refused-port", failure(World.start, 4))
     os.environ["MASTER_PORT"] = port
     assert not dist.is_initialized()
+    say(folder, "read", read_on_main_rank(lambda: f"read by rank {os.environ['RANK']}"))
 
-    worlds = [World.start(AGENTS), World.start(AGENTS, data=2)]
-    for world in worlds:
+    for world in (World.start(AGENTS), World.start(AGENTS, data=2)):
         run_checks(world, folder)
-    worlds[0].meet("the end")
-    for world in worlds * 2:
-        world.close()
-    say(folder, "closed", dist.is_initialized())
-    say(folder, "again", failure(World.start, AGENTS))
+    lose_rank_1(folder)
 
 
-def case_four(folder):
-    """Every mesh of four ranks, and what happens to ranks that do not come."""
-    meshes = [{}, {"data": 2}, {"population": 1, "data": 4}]
-    worlds = [World.start(AGENTS, timeout=60, **mesh) for mesh in meshes]
-    for world in worlds:
-        run_checks(world, folder)
-    rank = worlds[0].rank
-    worlds[0].meet("before ranks are late")
-    impatient = World.start(AGENTS, data=4, timeout=2)
-    time.sleep(4 if rank in (1, 3) else 0)
-    say(folder, "late", failure(impatient.meet, "the end of generation 7"))
-    worlds[0].meet("before one does not come")
-    if rank != 2:
-        say(folder, "late-average", failure(impatient.average_, torch.zeros(3)))
-    worlds[0].meet("the end")
-    worlds[0].close()
+def lose_rank_1(folder):
+    """Rank 1 lives but does nothing any more, while rank 0 waits for it in all ways; then it dies.
 
-
-def case_killed(folder):
-    """Rank 1 dies while rank 0 waits for it."""
-    world = World.start(2)
-    world.meet("start")
-    if not world.main:
-        time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGKILL)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's: time to say what was seen
-    say(folder, "lost", failure(world.gather, b"payload"))
-    world.close()
-
-
-def case_stopped(folder):
-    """Rank 1 lives, but does nothing any more, while rank 0 waits for it in one way or another."""
-    meeting.PATIENCE = 1.0
+    A group that has timed out is of no more use: each way has its own, and all wait at once.
+    """
+    store.PATIENCE = 1.0
     ways = {
         "broadcast": lambda world: world.broadcast(b"payload"),
         "agree": lambda world: world.agree(True),
         "gather": lambda world: world.gather(b"payload"),
         "send": lambda world: world.send(b"payload", 1),
         "average": lambda world: world.average_(torch.zeros(3)),
-        "meet": lambda world: world.meet("the end"),
+        "barrier": lambda world: world.barrier("the end"),
     }
     say(folder, "process", os.getpid())
     patient = World.start(2, timeout=60)
-    patient.meet("start")
     worlds = {name: World.start(2, data=2, timeout=2) for name in ways}
-    patient.meet("all are made")
-    if patient.main:
-        stopped = int((folder / "process.1").read_text())
-        try:
-            while psutil.Process(stopped).status() != psutil.STATUS_STOPPED:
-                time.sleep(0.01)
-            for name, way in ways.items():
-                say(folder, name, failure(way, worlds[name]))
-        finally:
-            os.kill(stopped, signal.SIGKILL)
-        sys.exit(2)
-    os.kill(os.getpid(), signal.SIGSTOP)
+    patient.barrier("all are made")
+    if not patient.main:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's: time to say what was seen
+    stopped = psutil.Process(int((folder / "process.1").read_text()))
+    try:
+        while stopped.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+        with ThreadPoolExecutor(len(ways)) as threads:
+            waits = {name: threads.submit(failure, ways[name], worlds[name]) for name in ways}
+        for name, wait in waits.items():
+            say(folder, name, wait.result())
+    finally:
+        stopped.kill()
+    say(folder, "killed-barrier", failure(patient.barrier, "the end"))
+    say(folder, "killed-gather", failure(patient.gather, b"payload"))
+
+
+def case_four(folder):
+    """Every mesh of four ranks, ranks that do not come, and one that ends with its own error."""
+    usual_patience, store.PATIENCE = store.PATIENCE, 1.0
+    meshes = [{}, {"data": 2}, {"population": 1, "data": 4}]
+    worlds = [World.start(AGENTS, timeout=60, **mesh) for mesh in meshes]
+    for world in worlds:
+        run_checks(world, folder)
+    first, rank = worlds[0], worlds[0].rank
+    impatient = [World.start(AGENTS, data=4, timeout=2) for _ in range(2)]
+    first.barrier("before ranks are late")
+    if rank in (0, 2):
+        say(folder, "late", failure(impatient[0].barrier, "the end of generation 7"))
+    first.barrier("before those that are late come")
+    if rank in (1, 3):
+        say(folder, "late", failure(impatient[0].barrier, "the end of generation 7"))
+    if rank != 2:
+        say(folder, "late-average", failure(impatient[1].average_, torch.zeros(3)))
+    first.barrier("the end")
+    usual, launch.SPEAKS_AFTER = launch.SPEAKS_AFTER, 1.0
+    store.PATIENCE = usual_patience - usual + launch.SPEAKS_AFTER
+    with one_line_errors(), ending_on_signals():  # as a command does
+        if rank != 3:
+            first.barrier("rank 3 does not come")
+        for world in (*worlds, *impatient) * 2:
+            world.close()
+        say(folder, "closed", dist.is_initialized())
+        say(folder, "again", failure(World.start, AGENTS))
+        raise RunError("only rank 3 has this to say")
 
 
 def case_refused(folder):
-    """As the command line does it, with a main rank that is slow to speak."""
+    """As a command ends; the main rank speaks when the other one has had time to."""
     Accelerator()  # without a GPU it takes each of the ranks for the only one
-    try:
-        World.start(2)
-    except EvorlError as error:
-        say(folder, "refused", f"{type(error).__name__}: {error}")
-        let_main_speak_first()
-        time.sleep(1)
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    with one_line_errors():
+        try:
+            World.start(2)
+        except ConfigError as error:
+            say(folder, "refused", error)
+            while len(list(folder.glob("refused.*"))) < 2:
+                time.sleep(0.01)
+            raise
 
 
 def case_nodes(folder):
     """A rank dies on another machine, where this one's launcher does not see it."""
     world = World.start(AGENTS)
     run_checks(world, folder)
-    world.meet("start")
+    world.barrier("start")
     if not world.main:
         os.kill(os.getpid(), signal.SIGKILL)
     say(folder, "lost", failure(world.gather, b"payload"))

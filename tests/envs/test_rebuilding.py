@@ -123,7 +123,7 @@ def test_what_is_not_broken_is_true(backend):
             assert (step.obs[breaks | ends.any(0), 1] == 0).all()
             for failure in env.failures.take():
                 assert breaks[failure.slot]
-                assert failure.line == f"envs.tiny.Broken: no step ({number[failure.slot]})"
+                assert failure.line == f"tests.envs.tiny.Broken: no step ({number[failure.slot]})"
                 assert failure.trace.startswith("Traceback (most recent call last):\n")
                 assert "in step\n" in failure.trace
             obs = step.obs
@@ -135,11 +135,11 @@ def test_a_slot_that_cannot_be_rebuilt_ends_it(backend):
         env.reset(range(1, SLOTS + 1))
     assert str(caught.value) == (
         "env.id: 'Hopeless-v0' raised, and so did 3 new environments in a row:"
-        " envs.tiny.Broken: no reset (1)"
+        " tests.envs.tiny.Broken: no reset (1)"
     )
     (trace,) = caught.value.__notes__
     assert trace.startswith("Traceback (most recent call last):\n")
-    assert trace.endswith("envs.tiny.Broken: no reset (1)")
+    assert trace.endswith("tests.envs.tiny.Broken: no reset (1)")
     with make("Hopeless-v0", backend) as env:
         env.reset(range(1, SLOTS + 1))
         env.step(np.zeros(SLOTS, np.int64))
@@ -250,7 +250,7 @@ def raised(error):
 def test_one_line_tells_what_was_raised():
     assert raised(ValueError("two\nlines\n\n  of it")) == "ValueError: two"
     assert raised(AssertionError()) == "AssertionError"
-    assert raised(tiny.Broken("no", 1)) == "envs.tiny.Broken: no (1)"
+    assert raised(tiny.Broken("no", 1)) == "tests.envs.tiny.Broken: no (1)"
     assert raised(RuntimeError("x" * 1000)) == f"RuntimeError: {'x' * 1000}"[:SHOWN]
     assert raised(ExceptionGroup("outer", [ValueError("inner")]))  # any line will do
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from evorl.envs import EnvSpec, ObservationSpec, make_episodes, make_vector_env
+from evorl.envs import ActionSpec, EnvSpec, ObservationSpec, make_episodes, make_vector_env
 from evorl.envs.spaces import adapt
 from evorl.errors import ConfigError
 
@@ -74,6 +74,8 @@ def test_shapes_that_are_neither_vector_nor_image_are_refused(shape):
 
 def test_channels_last_can_be_said():
     space = box(4, 6, 8, dtype=np.uint8)
+    raw = adapt("X-v0", space, spaces.Discrete(2), True)
+    assert (raw.raw_shape, raw.raw_dtype) == ((4, 6, 8), "uint8")
     assert adapt("X-v0", space, spaces.Discrete(2)).observation.shape == (4, 6, 8)
     assert adapt("X-v0", space, spaces.Discrete(2), True).observation.shape == (8, 4, 6)
     assert adapt("X-v0", box(8, 6, 4), spaces.Discrete(2), False).observation.shape == (8, 6, 4)
@@ -85,7 +87,7 @@ def test_actions_are_counted_from_0(backend):
     spec = EnvSpec("TinyCustom-v0", backend, kwargs)
     actions = np.array([0, 1, 2])
     with closing(make_vector_env(spec, 3, 1)) as env, closing(make_episodes(spec, 3)) as episodes:
-        assert env.num_actions == episodes.num_actions == 3
+        assert env.action == episodes.action == ActionSpec("discrete", 3)
         env.reset([0, 1, 2])
         episodes.reset([0, 1, 2])
         np.testing.assert_array_equal(env.step(actions).reward, [4, 5, 6])

@@ -29,7 +29,7 @@ def play(env, seeds, steps, seed=0):
     rng = np.random.default_rng(seed)
     obs = env.reset(seeds)
     for _ in range(steps):
-        actions = rng.integers(env.num_actions, size=env.num_envs)
+        actions = rng.integers(env.action.n, size=env.num_envs)
         step = env.step(actions)
         yield obs, actions, step
         obs = step.obs
@@ -43,7 +43,7 @@ def rows(step):
 def test_every_transition_is_true(env_id, backend):
     seen = set()
     with make(env_id, backend) as env:
-        assert (env.backend, env.num_envs, env.num_actions) == (backend, SLOTS, 2)
+        assert (env.backend, env.num_envs, env.action.n) == (backend, SLOTS, 2)
         assert env.max_episode_steps is None
         late = np.zeros(SLOTS, bool)  # native next-step slots that are to be reset
         for obs, actions, step in play(env, range(SLOTS), 120):

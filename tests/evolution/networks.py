@@ -6,13 +6,12 @@ import math
 import numpy as np
 import torch
 
-from evorl.algorithms.dqn import DQN
 from evorl.genome import ACTIVATIONS, Architecture
 from evorl.networks.initial import fresh_parameters
-from evorl.networks.layout import shapes
+from evorl.networks.layout import network_part, shapes
 from evorl.networks.module import to_module
 from evorl.networks.spec import NetworkSpec
-from evorl.population.group import AgentState
+from evorl.population.group import AgentState, newborn
 from tests.reference import genome, population_of, random_samples
 
 VECTOR = NetworkSpec(inputs=6, outputs=3)
@@ -20,8 +19,8 @@ IMAGE = NetworkSpec(inputs=0, outputs=3, image=(2, 9, 8))
 PARTS = ("online", "target", "m", "v")
 
 
-def random_architecture(random, problem=VECTOR, **fixed):
-    """Depths 1 to 4, some layers gated; small convolutions if the problem is an image."""
+def random_architecture(random, spec=VECTOR, **fixed):
+    """Depths 1 to 4, some layers gated; small convolutions if the spec is an image."""
     hidden, gated = [int(random.integers(3, 40))], [False]
     for _ in range(int(random.integers(0, 4))):
         gated.append(bool(random.random() < 0.4))
@@ -33,7 +32,7 @@ def random_architecture(random, problem=VECTOR, **fixed):
         "layer_norm": bool(random.random() < 0.5),
         "dueling": bool(random.random() < 0.5),
     }
-    if problem.image is not None:
+    if spec.image is not None:
         count = int(random.integers(1, 3))
         values["channels"] = tuple(int(c) for c in random.integers(2, 9, count))
         values["kernels"] = tuple(int(k) for k in random.integers(2, 4, count))
@@ -41,9 +40,19 @@ def random_architecture(random, problem=VECTOR, **fixed):
     return Architecture(**values | fixed)
 
 
-def random_state(random, architecture, problem=VECTOR, dtype=torch.float32, steps=5000):
-    """Weights of a newborn, its gates opened; another target network, and moments."""
-    own = fresh_parameters(problem, genome(0, architecture), int(random.integers(1000)))
+def fresh(architecture, spec=VECTOR, seed=0):
+    """The weights of a newborn's network, by segment."""
+    return network_part(fresh_parameters({"q": spec}, genome(0, architecture), seed), "q")
+
+
+def whole(state):
+    """An agent of one network, whose weights go by its name."""
+    return newborn({}).with_network("q", state)._replace(steps=state.steps)
+
+
+def random_state(random, architecture, spec=VECTOR, dtype=torch.float32, steps=5000):
+    """Of one network: a newborn's weights, gates opened; another target network, and moments."""
+    own = fresh(architecture, spec, int(random.integers(1000)))
     online, target, m, v = ({} for _ in PARTS)
     for name, value in own.items():
         noise, m[name], v[name] = (
@@ -55,23 +64,23 @@ def random_state(random, architecture, problem=VECTOR, dtype=torch.float32, step
     return AgentState(online, target, m, v, steps)
 
 
-def random_obs(random, problem=VECTOR, count=64, dtype=torch.float32):
-    shape = problem.image or (problem.inputs,)
+def random_obs(random, spec=VECTOR, count=64, dtype=torch.float32):
+    shape = spec.image or (spec.inputs,)
     return torch.from_numpy(random.standard_normal((count, *shape))).to(dtype)
 
 
 @torch.no_grad()
-def module_values(problem, architecture, parameters, obs):
+def module_values(spec, architecture, parameters, obs):
     """Q values [B, A] of an exported module."""
-    return to_module(problem, architecture, parameters)(obs)
+    return to_module(spec, architecture, parameters)(obs)
 
 
-def live_values(problem, architecture, state, obs):
+def live_values(spec, architecture, state, obs):
     """Q values [B, A] of a live population."""
-    population = population_of([genome(0, architecture)], problem, DQN(), dtype=obs.dtype)
-    population.rebuild(population.genomes, [state])
-    population.check([state])
-    return population.groups[0].values(obs[None])[0].T
+    population = population_of([genome(0, architecture)], spec, dtype=obs.dtype)
+    population.rebuild(population.genomes, [whole(state)])
+    population.check([whole(state)])
+    return population.groups[0].online["q"](obs[None])[0]
 
 
 def change(before, after):
@@ -79,8 +88,8 @@ def change(before, after):
     return float((after - before).abs().max() / before.abs().max())
 
 
-def assert_fits(problem, architecture, state):
-    expected = shapes(problem, architecture)
+def assert_fits(spec, architecture, state):
+    expected = shapes(spec, architecture)
     for part in PARTS:
         found = getattr(state, part)
         assert {name: tuple(value.shape) for name, value in found.items()} == expected, part
@@ -103,20 +112,20 @@ def copied(state):
 
 def learn(population, random, updates):
     """So many updates of every agent on random data; the samples used."""
-    plans, problem = population.requests(np.full(population.size, updates)), population.problem
-    shape = problem.image or (problem.inputs,)
-    flat = NetworkSpec(math.prod(shape), problem.actions)
-    samples = random_samples(plans, flat, random, dtype=population.dtype)
+    requests, spec = population.requests(np.full(population.size, updates)), population.specs["q"]
+    shape = spec.image or (spec.inputs,)
+    flat = NetworkSpec(math.prod(shape), spec.outputs)
+    samples = random_samples(requests, flat, random, dtype=population.dtype)
     obs, next_obs = (part.unflatten(1, shape) for part in (samples.obs, samples.next_obs))
     samples = samples._replace(obs=obs, next_obs=next_obs)
-    population.learn(samples, plans)
-    return samples, plans
+    population.learn(samples, requests)
+    return samples, requests
 
 
-def trained(architectures, updates, problem=VECTOR, *, dtype=torch.float32, seed=0, **changed):
+def trained(architectures, updates, spec=VECTOR, *, dtype=torch.float32, seed=0, **changed):
     """A population of these after some updates."""
     genomes = [genome(i, a, **changed) for i, a in enumerate(architectures)]
-    population = population_of(genomes, problem, DQN(), dtype=dtype)
+    population = population_of(genomes, spec, dtype=dtype)
     random = np.random.default_rng(seed)
     while updates > 0:
         learn(population, random, min(updates, 100))

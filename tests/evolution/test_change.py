@@ -2,8 +2,13 @@
 
 import pytest
 
-from evorl.evolution.change import describe_architecture, describe_change, describe_number
-from evorl.genome import Architecture
+from evorl.evolution.change import (
+    describe_architecture,
+    describe_architectures,
+    describe_change,
+    describe_number,
+)
+from evorl.genome import Architecture, Genome
 from tests.synthetic import child, initial
 
 CONV = {"kernels": (3, 3), "strides": (1, 1)}
@@ -85,6 +90,19 @@ def test_a_whole_architecture():
     assert describe_architecture(Architecture((64, 96), "tanh")) == "64-96 tanh"
     image = Architecture((64,), layer_norm=True, dueling=True, channels=(16, 32), **CONV)
     assert describe_architecture(image) == "channels 16-32, 64 relu layer_norm dueling"
+
+
+def test_several_networks_are_named():
+    actor, critic = Architecture((64, 64)), Architecture((128, 128), "tanh")
+    parent = Genome(0, {"actor": actor, "critic": critic}, {"actor_lr": 0.001, "alpha": 0.2})
+    assert describe_architectures(parent) == "actor 64-64 relu, critic 128-128 tanh"
+    wider = Architecture((128, 160), "tanh", layer_norm=True)
+    after = Genome(1, {"actor": actor, "critic": wider}, {"actor_lr": 0.001, "alpha": 0.3}, 0, 1)
+    assert describe_change(parent, after) == (
+        "critic hidden 128-128 → 128-160, critic layer_norm on, alpha 0.2 → 0.3"
+    )
+    assert describe_change(parent, parent) == "copy"
+    assert describe_architectures(Genome(0, {"q": actor}, {})) == "64-64 relu"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from evorl.errors import RunError
 from evorl.evolution.lineage import birth, read_lineage
+from evorl.genome import Architecture, Genome
 from evorl.runs.directory import RunDirectory
 from tests.synthetic import FAMILY, STEPS, child, evaluated, family_lines, initial
 
@@ -175,7 +176,9 @@ def _genome(line, **changes):
         (0, lambda line: line | {"generation": 0.5}, "generation"),
         (0, lambda line: _genome(line, id="0"), "genome.id"),
         (0, lambda line: _genome(line, parent=77), "parent, 77, that is not there"),
-        (0, lambda line: _genome(line, hyperparameters={"lr": 1.0}), "hyperparameters"),
+        (0, lambda line: _genome(line, hyperparameters={"lr": "high"}), "hyperparameters"),
+        (1, lambda line: _genome(line, hyperparameters={"lr": 1.0}), "other hyperparameters"),
+        (1, lambda line: _genome(line, architectures={}), "other architectures"),
         (0, lambda line: line | {"generation": 3}, "born in two generations"),
         (1, lambda line: _genome(line, id=0), "agent 0 is born twice"),
         (1, lambda line: _genome(line, parent=0), "not younger than its parent"),
@@ -224,3 +227,25 @@ def test_a_child_of_an_earlier_state_leaves_its_parent_then(tmp_path):
     ]
     with pytest.raises(RunError, match="left its parent at another time than it lived"):
         read_lineage(write(path, [*lines, born | {"copied": 4}]))
+
+
+def test_effects_are_first_fitness_beside_the_parents_when_it_was_left(family):
+    effects = {id: family.effect(born) for id, born in family.births.items()}
+    assert effects[0] == (0, None, 0.0, None)
+    assert effects[0].change is None
+    assert effects[2] == (2, 0.0, 201.0, 1.0)  # its parent had 1 in the same generation
+    assert effects[3] == (3, 201.0, 302.0, None)  # its parent was gone
+    changes = {id: effect.change for id, effect in effects.items()}
+    assert changes == {0: None, 1: None, 2: 201.0, 3: 101.0, 4: 101.0}
+
+
+def test_several_networks(tmp_path):
+    networks = {"actor": Architecture((32,)), "critic": Architecture((64, 64))}
+    first = Genome(0, networks, {"actor_lr": 0.001})
+    wider = networks | {"critic": Architecture((64, 96))}
+    second = Genome(1, wider, {"actor_lr": 0.001}, 0, 1, "architecture")
+    lines = [birth(first, 0, None), evaluated(0, 0), birth(second, 0, first)]
+    assert lines[0]["genome"]["architectures"]["critic"]["hidden"] == (64, 64)
+    found = read_lineage(write(tmp_path / "a", lines))
+    assert {id: born.genome for id, born in found.births.items()} == {0: first, 1: second}
+    assert found.births[1].change == "critic hidden 64-64 → 64-96"

@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorl.algorithms.dqn import DQN
 from evorl.config import MutationConfig
 from evorl.evolution.mutation import Mutation
 from evorl.evolution.spaces import Space
-from evorl.genome import ACTIVATIONS, Architecture
+from evorl.genome import ACTIVATIONS, Architecture, Genome
 from evorl.networks.initial import fresh_parameters
 from evorl.networks.layout import signature
+from evorl.networks.spec import NetworkSpec, ParameterSpec
 from evorl.population.group import newborn
 from evorl.population.grouping import kinds_of
 from evorl.population.optimizer import NEW
@@ -31,6 +31,7 @@ from tests.evolution.networks import (
     random_architecture,
     random_obs,
     random_state,
+    whole,
 )
 from tests.reference import genome, hyperparameters, population_of
 
@@ -64,16 +65,15 @@ def only(kind, **changed):
     return MutationConfig(**{name: float(name == kind) for name in KINDS} | changed)
 
 
-def mutate(config, parent, state, *, problem=VECTOR, explore=None, seed=0, fitness=1.5):
-    mutation = Mutation(config, problem, explore or Doubling())
+def mutate(config, parent, state, *, spec=VECTOR, explore=None, seed=0, fitness=1.5):
+    mutation = Mutation(config, {"q": spec}, explore or Doubling())
     random = np.random.default_rng(seed)
     return mutation(parent, state, id=77, generation=5, fitness=fitness, random=random)
 
 
-def parent_of(architecture, problem=VECTOR, seed=0, **options):
-    return genome(3, architecture), random_state(
-        np.random.default_rng(seed), architecture, problem, **options
-    )
+def parent_of(architecture, spec=VECTOR, seed=0, **options):
+    state = random_state(np.random.default_rng(seed), architecture, spec, **options)
+    return genome(3, architecture), whole(state)
 
 
 # kinds
@@ -88,7 +88,7 @@ def test_a_child_knows_where_it_comes_from():
         if kind != "hyperparameters":
             assert child.hyperparameters == parent.hyperparameters
         if kind not in ("architecture", "activation"):
-            assert child.architecture == parent.architecture
+            assert child.architectures == parent.architectures
 
 
 def test_kinds_come_as_often_as_they_should():
@@ -136,8 +136,11 @@ def test_an_activation_changes_to_another_of_those_allowed():
     found = set()
     for seed in range(40):
         child, same = mutate(config, parent, state, seed=seed)
-        found.add(child.architecture.activation)
-        assert dataclasses.replace(child.architecture, activation="relu") == parent.architecture
+        found.add(child.architectures["q"].activation)
+        assert (
+            dataclasses.replace(child.architectures["q"], activation="relu")
+            == parent.architectures["q"]
+        )
         assert_same_state(same, state)
     assert found == {"tanh", "gelu"}
 
@@ -175,7 +178,7 @@ def assert_within(architecture, before, config):
 @given(seed=st.integers(0, 2**32), image=st.booleans(), outside=st.booleans())
 def test_a_long_line_of_mutations_stays_within_its_limits(seed, image, outside):
     random = np.random.default_rng(seed)
-    problem = IMAGE if image else VECTOR
+    spec = IMAGE if image else VECTOR
     config = MutationConfig(
         architecture=3,
         activation=1,
@@ -196,25 +199,27 @@ def test_a_long_line_of_mutations_stays_within_its_limits(seed, image, outside):
         size = (14, 2) if outside else (4, 5)
         start |= {"channels": size, "kernels": (3, 2), "strides": (2, 1)}
     architecture = Architecture(**start, layer_norm=bool(random.random() < 0.5))
-    mutation = Mutation(config, problem, Doubling())
+    mutation = Mutation(config, {"q": spec}, Doubling())
     parent = genome(0, architecture)
-    state = newborn(fresh_parameters(problem, parent, 0))._replace(steps=int(random.integers(3000)))
+    state = newborn(fresh_parameters({"q": spec}, parent, 0))._replace(
+        steps=int(random.integers(3000))
+    )
     found = collections.Counter()
     for number in range(1, 101):
         child, after = mutation(
             parent, state, id=number, generation=number, fitness=0.0, random=random
         )
         assert child.parent == parent.id
-        assert_fits(problem, child.architecture, after)
-        assert_within(child.architecture, parent.architecture, config)
+        assert_fits(spec, child.architectures["q"], after.network("q"))
+        assert_within(child.architectures["q"], parent.architectures["q"], config)
         found[child.mutation] += 1
         parent, state = child, after
     assert {"add layer", "remove layer", "add units", "remove units"} <= set(found)
     assert ("add channels" in found) == image
-    assert min(parent.architecture.hidden) >= 6
-    assert max(parent.architecture.hidden) <= 40
-    assert 2 <= parent.architecture.depth <= 4
-    population = population_of([parent], problem, DQN())
+    assert min(parent.architectures["q"].hidden) >= 6
+    assert max(parent.architectures["q"].hidden) <= 40
+    assert 2 <= parent.architectures["q"].depth <= 4
+    population = population_of([parent], spec)
     population.rebuild([parent], [state])
     population.check([state])
 
@@ -225,8 +230,8 @@ def test_all_layers_and_convolutions_have_their_turn():
     config = only("architecture", new_layer=0)
     found = collections.Counter()
     for seed in range(400):
-        child, _ = mutate(config, parent, state, problem=IMAGE, seed=seed)
-        sizes = child.architecture.channels + child.architecture.hidden
+        child, _ = mutate(config, parent, state, spec=IMAGE, seed=seed)
+        sizes = child.architectures["q"].channels + child.architectures["q"].hidden
         pairs = zip(sizes, (5, 6, 20, 30), strict=True)
         (place,) = [k for k, (new, old) in enumerate(pairs) if new != old]
         found[place] += 1
@@ -259,7 +264,7 @@ def test_amounts_are_those_of_the_configuration_and_clipped():
         (only("architecture", new_layer=0, units=[7], min_units=100), {71}),
     ):
         found = {
-            mutate(config, parent, state, seed=seed).genome.architecture.hidden[0]
+            mutate(config, parent, state, seed=seed).genome.architectures["q"].hidden[0]
             for seed in range(40)
         }
         assert found == expected
@@ -272,9 +277,9 @@ def test_mutated_agents_live_in_a_mixed_population():
         Architecture((12 + 2 * i, 16), ACTIVATIONS[i % 5], i % 2 == 0) for i in range(10)
     ]
     genomes = [genome(i, a) for i, a in enumerate(architectures)]
-    population = population_of(genomes, VECTOR, DQN())
+    population = population_of(genomes, VECTOR)
     config = MutationConfig(architecture=1, activation=0.3, units=[4, 9], min_units=4, max_units=70)
-    mutation = Mutation(config, VECTOR, Doubling())
+    mutation = Mutation(config, {"q": VECTOR}, Doubling())
     number = 10
     for generation in range(8):
         learn(population, random, 5)
@@ -303,16 +308,82 @@ def test_a_child_that_outgrows_its_group_gets_another():
     config = only("architecture", new_layer=0, units=[16], min_units=60)
     grown, grown_state = mutate(config, parent, state, seed=1)
     assert grown.mutation == "add units"
-    while max(grown.architecture.hidden) <= 64:
-        grown, grown_state = mutate(config, grown, grown_state, seed=len(grown.architecture.hidden))
-    assert signature(grown.architecture) != signature(parent.architecture)
-    population = population_of([parent, parent], VECTOR, DQN())
+    while max(grown.architectures["q"].hidden) <= 64:
+        grown, grown_state = mutate(
+            config, grown, grown_state, seed=len(grown.architectures["q"].hidden)
+        )
+    assert signature(grown.architectures["q"]) != signature(parent.architectures["q"])
+    population = population_of([parent, parent], VECTOR)
     population.rebuild([parent, parent], [state, state])
     assert len(population.groups) == 1
-    kinds = [kinds_of(VECTOR, [own], compiled=False)[0] for own in (parent, grown)]  # by itself
+    kinds = [
+        kinds_of({"q": VECTOR}, [own], compiled=False)[0] for own in (parent, grown)
+    ]  # by itself
     population.rebuild([parent, grown], [state, grown_state], kinds)
     population.check([state, grown_state])
-    assert [max(group.layout.signature.widths) for group in population.groups] == [64, 96]
+    assert [max(group.layout.signatures["q"].widths) for group in population.groups] == [64, 96]
+
+
+# several networks
+
+PAIR = {"actor": NetworkSpec(6, 2), "scale": ParameterSpec(), "critic": NetworkSpec(6, 1, extra=2)}
+
+
+def pair():
+    own = {"actor": Architecture((20,)), "critic": Architecture((24, 30), "tanh")}
+    parent = Genome(3, own, hyperparameters())
+    state = newborn(fresh_parameters(PAIR, parent, 0))
+    v = {name: torch.ones_like(value) for name, value in state.v.items()}
+    return parent, state._replace(v=v, steps=5000)
+
+
+@pytest.mark.parametrize("kind", ["architecture", "activation"])
+def test_one_network_changes_and_all_have_their_turn(kind):
+    parent, state = pair()
+    mutation = Mutation(only(kind), PAIR, Doubling())
+    found = collections.Counter()
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        child, after = mutation(parent, state, id=4, generation=1, fitness=0.0, random=random)
+        own = child.architectures
+        (changed,) = [name for name in own if own[name] != parent.architectures[name]]
+        found[changed] += 1
+        for name in own:
+            assert_fits(PAIR[name], own[name], after.network(name))
+            if name != changed:
+                assert_same_state(after.network(name), state.network(name))
+        assert torch.equal(after.online["scale.value"], state.online["scale.value"])
+    assert 30 <= found["actor"] <= 70, found
+
+
+def test_noise_is_on_the_weights_of_all_networks_and_on_nothing_else():
+    parent, state = pair()
+    state.v["critic.hidden0.weight"][:, 4] = 0
+    state.v["critic.hidden0.bias"][4] = 0
+    mutation = Mutation(only("parameters", noise_fraction=1), PAIR, Doubling())
+    random = np.random.default_rng(0)
+    after = mutation(parent, state, id=4, generation=1, fitness=0.0, random=random).state
+    assert not after.online["critic.hidden1.weight"][4].any()  # a dormant unit began again
+    for name, value in state.online.items():
+        changed = after.online[name] != value
+        assert changed.any() == (name.endswith(".weight") or name == "critic.hidden0.bias"), name
+        assert changed.all() or not name.startswith("actor") or not name.endswith("weight")
+
+
+def test_mutations_of_ones_own_come_by_their_names():
+    parent, state = pair()
+
+    def swapped(genome, state, random):
+        values = dict(genome.hyperparameters) | {"lr": random.uniform(0.5, 1.0)}
+        return dataclasses.replace(genome, hyperparameters=values), state
+
+    config = only("hyperparameters", user={"mine": 1.0})  # of which there are none
+    mutation = Mutation(config, PAIR, Doubling(()), {"mine": swapped})
+    random = np.random.default_rng(0)
+    child, after = mutation(parent, state, id=4, generation=1, fitness=0.0, random=random)
+    assert (child.mutation, child.id, child.parent, child.born) == ("mine", 4, 3, 1)
+    assert child.hyperparameters["lr"] >= 0.5
+    assert_same_state(after, state)
 
 
 # inputs, repeatability
@@ -325,11 +396,13 @@ def test_the_parent_stays_as_it_is_and_the_same_seed_gives_the_same_child(kind):
         architecture = random_architecture(random)
         parent, state = parent_of(architecture, seed=seed)
         before, obs = copied(state), random_obs(random)
-        values = module_values(VECTOR, architecture, state.online, obs)
+        values = module_values(VECTOR, architecture, state.network("q").online, obs)
         config = only(kind, min_units=3)
         first = mutate(config, parent, state, seed=seed)
         assert_same_state(state, before)
-        assert torch.equal(module_values(VECTOR, architecture, state.online, obs), values)
+        assert torch.equal(
+            module_values(VECTOR, architecture, state.network("q").online, obs), values
+        )
         assert parent == genome(3, architecture)
         again = mutate(config, parent, state, seed=seed)
         assert again.genome == first.genome
@@ -344,13 +417,13 @@ def test_the_parent_stays_as_it_is_and_the_same_seed_gives_the_same_child(kind):
 # noise
 
 
-@pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
-def test_noise_touches_its_share_of_the_weights(problem):
-    extra = {"channels": (8, 8), "kernels": (3, 2), "strides": (1, 1)} if problem.image else {}
+@pytest.mark.parametrize("spec", [VECTOR, IMAGE], ids=["vector", "image"])
+def test_noise_touches_its_share_of_the_weights(spec):
+    extra = {"channels": (8, 8), "kernels": (3, 2), "strides": (1, 1)} if spec.image else {}
     architecture = Architecture((100, 100), layer_norm=True, gated=(False, True), **extra)
-    parent, state = parent_of(architecture, problem, steps=10)
+    parent, state = parent_of(architecture, spec, steps=10)
     config = only("parameters", noise_fraction=0.15, noise=0.2)
-    found = mutate(config, parent, state, problem=problem).state
+    found = mutate(config, parent, state, spec=spec).state
     factors = []
     for name, old in state.online.items():
         new, touched = found.online[name], found.online[name] != old
@@ -386,10 +459,10 @@ def test_a_share_of_none_or_all():
 @pytest.mark.parametrize("reset", [False, True])
 def test_noise_first_resets_dormant_units_if_wanted(reset):
     parent, state = parent_of(Architecture((20, 20)))
-    state.v["hidden0.weight"][:, 4] = 0
-    state.v["hidden0.bias"][4] = 0
+    state.v["q.hidden0.weight"][:, 4] = 0
+    state.v["q.hidden0.bias"][4] = 0
     config = only("parameters", reset_dormant=reset)
     found = mutate(config, parent, state).state
-    silent = not found.online["hidden1.weight"][4].any()
+    silent = not found.online["q.hidden1.weight"][4].any()
     assert silent == reset
-    assert bool((found.v["hidden0.weight"][:, 4] == NEW).all()) == reset
+    assert bool((found.v["q.hidden0.weight"][:, 4] == NEW).all()) == reset

@@ -1,16 +1,18 @@
 """From a line of descent to a schedule, to YAML and back, and on to a configuration."""
 
+import dataclasses
+
 import pytest
 import yaml
 
-from evorl.config import EvolutionConfig, parse_config
+from evorl.config import parse_config
 from evorl.errors import ConfigError
 from evorl.evolution.lineage import birth
 from evorl.evolution.schedule import (
     FIXED,
     Schedule,
     Segment,
-    along,
+    config_for_schedule,
     read_schedule,
     refuse_fixed,
     schedule_of,
@@ -32,12 +34,12 @@ def lineage_of(lines, tmp_path):
 @pytest.fixture
 def schedule(tmp_path):
     lineage = lineage_of(family_lines(), tmp_path)
-    return schedule_of("CartPole-v1", lineage.ancestry(4), 5 * STEPS)
+    return schedule_of(config(), lineage.ancestry(4), 5 * STEPS)
 
 
 def some(architecture=None, segments=((0, {}),), env="CartPole-v1", steps=5000):
     parts = tuple(Segment(step, HYPERPARAMETERS | changes) for step, changes in segments)
-    return Schedule(env, steps, architecture or Architecture(), parts)
+    return Schedule(env, steps, {"q": architecture or Architecture()}, parts)
 
 
 def read_back(schedule, tmp_path, heading=""):
@@ -47,7 +49,8 @@ def read_back(schedule, tmp_path, heading=""):
 
 def test_the_schedule_of_a_family(schedule):
     assert (schedule.env, schedule.steps) == ("CartPole-v1", 5 * STEPS)
-    assert schedule.architecture == FAMILY[4].architecture
+    assert schedule.algorithm == "dqn"
+    assert schedule.architectures == FAMILY[4].architectures
     # agent 3 changed its architecture only: no segment of its own
     assert [part.step for part in schedule.segments] == [0, STEPS, 4 * STEPS]
     for part, id in zip(schedule.segments, (0, 2, 4), strict=True):
@@ -72,7 +75,7 @@ def test_who_never_trained_leaves_no_segment(tmp_path):
     first, second = initial(0, lr=1e-3), child(initial(0), 1, 1, lr=2e-3)
     lines = [birth(first, 0, None), birth(second, 0, first), evaluated(1, 1, own_steps=500)]
     lineage = lineage_of(lines, tmp_path)
-    found = schedule_of("CartPole-v1", lineage.ancestry(1), 500)
+    found = schedule_of(config(), lineage.ancestry(1), 500)
     assert [(part.step, part.hyperparameters["lr"]) for part in found.segments] == [(0, 2e-3)]
 
 
@@ -85,12 +88,14 @@ def test_yaml_and_back(tmp_path, architecture):
 
 def test_yaml_as_others_read_it(schedule):
     text = schedule.to_yaml("The schedule of agent 4.")
-    assert text.startswith("# The schedule of agent 4.\nenv: CartPole-v1\nsteps: 5000  #")
+    assert text.startswith(
+        "# The schedule of agent 4.\nenv: CartPole-v1\nalgorithm: dqn\nsteps: 5000  #"
+    )
     plain = yaml.safe_load(text)
-    assert plain["architecture"]["hidden"] == [64, 96]
+    assert plain["architectures"]["q"]["hidden"] == [64, 96]
     assert plain["schedule"][1]["batch_size"] == 128
-    assert list(plain) == ["env", "steps", "architecture", "schedule"]
-    assert len(text.splitlines()) == 5 + 3
+    assert list(plain) == ["env", "algorithm", "steps", "architectures", "schedule"]
+    assert len(text.splitlines()) == 6 + 3
 
 
 def test_numbers_by_hand(tmp_path):
@@ -107,18 +112,19 @@ def edited(old, new):
     return text.replace(old, new)
 
 
+HALF = "gamma: 0.99, tau: 0.01, batch_size: 6.5"
 WRONG = {
     "empty": ("", "expected the mapping of a schedule, got nothing"),
     "a list": ("- 1\n", "got a list"),
     "not YAML": ("env: [", "invalid YAML"),
     "no env": (edited("env: CartPole-v1\n", ""), "env: required, but not given"),
     "no architecture": (
-        "env: a\nsteps: 1\nschedule: []\n",
-        "architecture.hidden: required, but not given",
+        "env: a\nalgorithm: dqn\nsteps: 1\nschedule: []\n",
+        "architectures: required, but not given",
     ),
-    "no schedule": ("\n".join(edited("schedule:", "").splitlines()[:3]), "schedule: required"),
+    "no schedule": ("\n".join(edited("schedule:", "").splitlines()[:4]), "schedule: required"),
     "no segments": (
-        "\n".join(edited("schedule:", "schedule: []").splitlines()[:4]),
+        "\n".join(edited("schedule:", "schedule: []").splitlines()[:5]),
         "schedule: must have at least 1 entry",
     ),
     "unknown key": (
@@ -131,11 +137,11 @@ WRONG = {
     ),
     "missing hyperparameter": (
         edited("lr: 0.5, ", ""),
-        "schedule.1.lr: must be given in every segment",
+        "schedule.1.lr: required, but not given: Adam's step size",
     ),
     "out of range": (edited("lr: 0.5", "lr: -1"), "schedule.1.lr: must be greater than 0, got -1"),
     "a fraction for a whole number": (
-        edited("lr: 0.5, gamma: 0.99, tau: 0.01, batch_size: 64", "batch_size: 6.5"),
+        edited("lr: 0.5, gamma: 0.99, tau: 0.01, batch_size: 64", "lr: 0.5, " + HALF),
         "schedule.1.batch_size: expected a whole number, got 6.5",
     ),
     "no number": (edited("lr: 0.5", "lr: fast"), "schedule.1.lr: expected a number"),
@@ -145,14 +151,20 @@ WRONG = {
     "no end": (edited("steps: 5000", "steps: 40"), "steps: must be greater than the last"),
     "unknown activation": (
         edited("activation: relu", "activation: rleu"),
-        "architecture.activation: must be one of relu, elu, gelu, tanh, silu",
+        "architectures.q.activation: must be one of relu, elu, gelu, tanh, silu",
     ),
-    "no layers": (edited("[64, 96]", "[]"), "architecture.hidden: must have at least 1 entry"),
+    "no layers": (edited("[64, 96]", "[]"), "architectures.q.hidden: must have at least 1 entry"),
     "gates of unlike layers": (
         edited("dueling: false", "gated: [false, true]"),
-        "architecture: gated layer 1 must be as wide as the layer before it",
+        "architectures.q: gated layer 1 must be as wide as the layer before it",
     ),
-    "kernels alone": (edited("dueling: false", "kernels: [3]"), "architecture: channels, kernels"),
+    "kernels alone": (
+        edited("dueling: false", "kernels: [3]"),
+        "architectures.q: channels, kernels",
+    ),
+    "no algorithm": (edited("algorithm: dqn\n", ""), "algorithm: required, but not given"),
+    "unknown algorithm": (edited("algorithm: dqn", "algorithm: dqm"), "did you mean dqn?"),
+    "no networks": ("\n".join(edited("{q: {hidden", "{} #").splitlines()), "architectures: must"),
     "unknown part": (edited("dueling", "duelling"), "did you mean dueling?"),
 }
 
@@ -191,15 +203,16 @@ def config(**changes):
     )
 
 
-def test_along():
+def test_the_config_of_a_schedule():
     schedule = some(Architecture((64, 96), "tanh", layer_norm=True), [(0, {"lr": 0.25})])
-    found = along(config(), schedule)
+    found = config_for_schedule(config(), schedule)
     assert (found.population.size, found.population.agents) == (1, [])
     assert found.population.init == "config"
-    assert found.evolution == EvolutionConfig(method="none")
+    alone = parse_config({"env": {"id": "X"}, "evolution": {"method": "none"}})
+    assert found.evolution == alone.evolution
     assert found.replay.share == "agent"
     assert found.budget.model_dump() == {"env_steps": 5000, "counts": "training", "stop_at": 400.0}
-    assert found.agent_hyperparameters(0).model_dump() == schedule.at(0)
+    assert found.agent_hyperparameters(0) == schedule.at(0)
     network = found.agent_network(0)
     assert (network.hidden, network.activation) == ([64, 96], "tanh")
     assert (network.layer_norm, network.dueling) == (True, False)
@@ -209,24 +222,59 @@ def test_along():
     assert found.network.kernels == [5, 5]
 
 
-def test_along_with_images_and_gates():
-    network = along(config(), some(IMAGE)).network
+def test_with_images_and_gates():
+    network = config_for_schedule(config(), some(IMAGE)).network
     assert (network.channels, network.kernels, network.strides) == ([8, 16], [3, 2], [2, 1])
     assert network.dueling
-    assert along(config(), some(GATED)).network.hidden == [64, 96, 96]
+    assert config_for_schedule(config(), some(GATED)).network.hidden == [64, 96, 96]
 
 
-def test_along_another_environment():
+def test_another_environment():
     with pytest.raises(ConfigError, match="is CartPole-v1, but the schedule is for Acrobot-v1"):
-        along(config(), some(env="Acrobot-v1"))
+        config_for_schedule(config(), some(env="Acrobot-v1"))
 
 
-def test_along_with_a_replay_that_is_too_small():
+def test_another_algorithm():
+    other = dataclasses.replace(some(), algorithm="my_module:Other")
+    with pytest.raises(ConfigError, match="is dqn, but the schedule is for my_module:Other"):
+        config_for_schedule(config(), other)
+
+
+def test_several_networks(tmp_path):
+    schedule = dataclasses.replace(some(), architectures={"actor": GATED, "critic": IMAGE})
+    assert read_back(schedule, tmp_path) == schedule
+    network = config_for_schedule(config(), schedule).network
+    assert network.hidden == [64, 96, 96]  # the first one's; agents start from the schedule's own
+
+
+OWN = """
+from evorl.algorithms.declaration import Declaration
+from evorl.config.section import hyperparameter
+
+class Own(Declaration):
+    speed: int = hyperparameter(3, "Steps.", ge=1)
+"""
+
+
+def test_an_algorithm_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "own_schedule.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    parts = (Segment(0, {"speed": 3}), Segment(5, {"speed": 7}))
+    schedule = Schedule("CartPole-v1", 9, {"a": Architecture()}, parts, "own_schedule:Own")
+    assert read_back(schedule, tmp_path) == schedule
+    found = config_for_schedule(config(algorithm={"name": "own_schedule:Own"}), schedule)
+    assert found.agent_hyperparameters(0) == {"speed": 3}
+    (tmp_path / "bad.yaml").write_text(schedule.to_yaml().replace("speed: 7", "speed: 0"))
+    with pytest.raises(ConfigError, match=r"schedule\.1\.speed: must be at least 1, got 0"):
+        read_schedule(tmp_path / "bad.yaml")
+
+
+def test_with_a_replay_that_is_too_small():
     small = config(replay={"capacity": 600})
     schedule = some(segments=[(0, {}), (10, {"batch_size": 1024})])
     with pytest.raises(ConfigError, match=r"replay.capacity: .* largest batch size, 1024"):
-        along(small, schedule)
-    assert along(small, some()).replay.capacity == 600
+        config_for_schedule(small, schedule)
+    assert config_for_schedule(small, some()).replay.capacity == 600
 
 
 def leaves(values, path=()):
@@ -238,7 +286,7 @@ def leaves(values, path=()):
             yield (*path, name), value
 
 
-def test_along_takes_what_is_fixed_and_nothing_else():
+def test_it_takes_what_is_fixed_and_nothing_else():
     """Every option that the schedule could change is another one in it."""
     changes = {
         "lr": 0.1, "gamma": 0.5, "tau": 0.5, "batch_size": 3, "learn_step": 9, "max_grad_norm": 3.0,
@@ -247,10 +295,11 @@ def test_along_takes_what_is_fixed_and_nothing_else():
     network = {"channels": [5], "kernels": [5], "strides": [3]}
     architecture = Architecture((32,), "tanh", True, True, (), (8, 16), (3, 2), (2, 1))
     schedule = some(architecture, [(0, changes)])
+    fixed = (FIXED - {("algorithm", "name")}) | {("algorithm", name) for name in changes}
     before = dict(leaves(config(network=network).model_dump()))
-    after = dict(leaves(along(config(network=network), schedule).model_dump()))
+    after = dict(leaves(config_for_schedule(config(network=network), schedule).model_dump()))
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    assert {path[:1] if path[:1] in FIXED else path for path in changed} == FIXED
+    assert {path[:1] if path[:1] in FIXED else path for path in changed} == fixed
 
 
 REFUSED = {
@@ -261,6 +310,7 @@ REFUSED = {
     "evolution.selection.fraction=0.5": "evolution.selection.fraction",
     "evolution.spaces.lr=": "evolution.spaces.lr",
     "algorithm.lr=1e-3": "algorithm.lr",
+    "algorithm.name=my_module:Other": "algorithm.name",
     " algorithm . tau =0.5": "algorithm.tau",
     "algorithm={n_step: 2, gamma: 0.9}": "algorithm.gamma",
     "network.hidden=[8]": "network.hidden",
@@ -275,11 +325,13 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_a_schedule_fixes_is_refused_by_name(text):
     with pytest.raises(ConfigError) as caught:
-        refuse_fixed(["seed=3", text])
+        refuse_fixed(config(), ["seed=3", text])
     says = f"override {text}: {REFUSED[text]}: is fixed by the schedule that is replayed;"
     assert str(caught.value) == f"{says} leave it out"
 
 
 def test_what_a_schedule_leaves_is_not_refused():
     options = "seed=3 name=a algorithm.n_step=2 budget.stop_at=3 run.folder=x env.num_envs=3"
-    refuse_fixed([*options.split(), "algorithm={double: false}", "network.channels_last=true"])
+    refuse_fixed(
+        config(), [*options.split(), "algorithm={double: false}", "network.channels_last=true"]
+    )

@@ -6,14 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from evorl.config import SelectionConfig
-from evorl.evolution.selection import (
-    Selection,
-    hold_noise,
-    mean_fitness,
-    tournament,
-    truncation,
-)
+from evorl.config import parse_config
+from evorl.errors import ConfigError
+from evorl.evolution.fitness import fitness_of, iqm, mean, median
+from evorl.evolution.selection import Tournament, Truncation, require_lead
 
 DEAD = -np.inf
 values = st.one_of(
@@ -26,17 +22,16 @@ populations = (
 )
 seeds = st.integers(0, 2**32 - 1)
 rules = st.one_of(
-    st.tuples(st.just(tournament), st.tuples(st.integers(1, 5), st.booleans())),
-    st.tuples(st.just(truncation), st.tuples(st.floats(0.01, 0.5))),
+    st.builds(Tournament, size=st.integers(1, 5), elitism=st.booleans()),
+    st.builds(Truncation, fraction=st.floats(0.01, 0.5)),
 )
 
 
 @given(populations, rules, seeds)
 def test_what_holds_for_every_selection(fitness, rule, seed):
-    select, arguments = rule
     before = fitness.copy()
-    parents = select(fitness, np.random.default_rng(seed), *arguments)
-    again = select(fitness, np.random.default_rng(seed), *arguments)
+    parents = rule.parents(fitness, np.random.default_rng(seed))
+    again = rule.parents(fitness, np.random.default_rng(seed))
     np.testing.assert_array_equal(parents, again)
     np.testing.assert_array_equal(fitness, before)
     assert parents.shape == fitness.shape
@@ -49,12 +44,15 @@ def test_what_holds_for_every_selection(fitness, rule, seed):
 @given(populations, st.integers(1, 5), seeds)
 def test_elitism_keeps_the_best_in_its_place(fitness, size, seed):
     best = int(fitness.argmax())  # the lowest index of equals
-    assert tournament(fitness, np.random.default_rng(seed), size, True)[best] == best
+    assert (
+        Tournament(size=size, elitism=True).parents(fitness, np.random.default_rng(seed))[best]
+        == best
+    )
 
 
 @given(populations, st.floats(0.01, 0.5), seeds)
 def test_truncation_replaces_the_worst_by_children_of_the_best(fitness, fraction, seed):
-    parents = truncation(fitness, np.random.default_rng(seed), fraction)
+    parents = Truncation(fraction=fraction).parents(fitness, np.random.default_rng(seed))
     count, places = len(fitness), np.arange(len(fitness))
     share = min(max(1, int(fraction * count + 1e-9)), count // 2)
     replaced = places[parents != places]
@@ -75,7 +73,9 @@ def test_tournaments_follow_their_closed_form():
     ranked = np.argsort(-fitness)
     wins = np.zeros(count)
     for _ in range(runs):
-        wins += np.bincount(tournament(fitness, random, size, False), minlength=count)
+        wins += np.bincount(
+            Tournament(size=size, elitism=False).parents(fitness, random), minlength=count
+        )
     n, r = count, np.arange(1, count + 1)
     chances = ((n - r + 1) ** size - (n - r) ** size) / n**size
     assert chances.sum() == pytest.approx(1)
@@ -88,7 +88,9 @@ def test_tournaments_are_among_the_living_and_the_elite_has_one_more_place():
     fitness = np.where(np.arange(count) < dead, DEAD, np.arange(float(count)))
     wins = np.zeros(count)
     for _ in range(runs):
-        wins += np.bincount(tournament(fitness, random, size, True), minlength=count)
+        wins += np.bincount(
+            Tournament(size=size, elitism=True).parents(fitness, random), minlength=count
+        )
     wins[-1] -= runs
     n, r = count - dead, np.arange(1, count - dead + 1)
     chances = ((n - r + 1) ** size - (n - r) ** size) / n**size
@@ -98,7 +100,7 @@ def test_tournaments_are_among_the_living_and_the_elite_has_one_more_place():
 
 def test_without_elitism_the_best_may_vanish():
     fitness, random = np.arange(6.0), np.random.default_rng(0)
-    drawn = [tournament(fitness, random, 2, False) for _ in range(2000)]
+    drawn = [Tournament(size=2, elitism=False).parents(fitness, random) for _ in range(2000)]
     gone = np.mean([parents[5] != 5 for parents in drawn])
     assert gone == pytest.approx((25 / 36) ** 6, abs=0.03)  # it is in none of six tournaments
 
@@ -107,7 +109,7 @@ def test_surplus_winners_fill_the_places_of_those_that_won_nothing():
     fitness, random = np.arange(10.0), np.random.default_rng(0)
     for _ in range(200):
         before = random.bit_generator.state
-        parents = tournament(fitness, random, 3, True)
+        parents = Tournament(size=3, elitism=True).parents(fitness, random)
         random.bit_generator.state = before
         winners = [*(9 - random.integers(10, size=(9, 3)).min(axis=1)), 9]
         assert sorted(parents) == sorted(winners)
@@ -117,7 +119,9 @@ def test_surplus_winners_fill_the_places_of_those_that_won_nothing():
 
 def test_truncation_draws_parents_evenly():
     fitness, random = np.arange(12.0), np.random.default_rng(0)
-    children = np.concatenate([truncation(fitness, random, 0.25)[:3] for _ in range(4000)])
+    children = np.concatenate(
+        [Truncation(fraction=0.25).parents(fitness, random)[:3] for _ in range(4000)]
+    )
     counts = np.bincount(children, minlength=12)
     assert counts[:9].sum() == 0
     assert stats.chisquare(counts[9:]).pvalue > 0.01
@@ -135,24 +139,26 @@ def test_truncation_draws_parents_evenly():
     ],
 )
 def test_truncation_of_the_smallest_populations(fitness, expected):
-    parents = truncation(np.array(fitness), np.random.default_rng(0), 0.25)
+    parents = Truncation(fraction=0.25).parents(np.array(fitness), np.random.default_rng(0))
     assert parents.tolist() == expected
 
 
 @pytest.mark.parametrize(("count", "fraction", "replaced"), [(100, 0.29, 29), (30, 0.1, 3)])
 def test_a_share_is_not_lost_to_rounding(count, fraction, replaced):
-    parents = truncation(np.arange(float(count)), np.random.default_rng(0), fraction)
+    parents = Truncation(fraction=fraction).parents(
+        np.arange(float(count)), np.random.default_rng(0)
+    )
     assert (parents != np.arange(count)).sum() == replaced
 
 
-def test_mean_fitness():
+def test_fitness_of():
     returns = np.array([[[1.0, 3], [4, 4], [0, 0], [np.nan, 1]], [[2, 2], [6, 6], [0, 0], [1, 1]]])
     alive = np.array([True, True, False, True])
-    assert mean_fitness(returns, alive).tolist() == [2, 5, DEAD, DEAD]
+    assert fitness_of(returns, alive).tolist() == [2, 5, DEAD, DEAD]
 
 
 def test_nobody_alive():
-    select = Selection(SelectionConfig())
+    select = Truncation()
     with pytest.raises(ValueError, match="no agent is alive"):
         select(np.ones((1, 3, 2)), np.zeros(3, dtype=bool), np.random.default_rng(0))
 
@@ -160,7 +166,7 @@ def test_nobody_alive():
 def replaced_of_equals(min_gap, runs=3000, episodes=10):
     """How often one of two equally good agents is replaced, whichever ranks lower."""
     random = np.random.default_rng(0)
-    select = Selection(SelectionConfig(kind="truncation", fraction=0.5, min_gap=min_gap))
+    select = Truncation(fraction=0.5, min_gap=min_gap)
     alive = np.ones(2, dtype=bool)
     drawn = [select(random.normal(size=(1, 2, episodes)), alive, random) for _ in range(runs)]
     return np.mean([parents.tolist() != [0, 1] for parents in drawn])
@@ -176,7 +182,7 @@ def test_one_of_two_equals_is_replaced_half_the_time_by_luck_alone():
     random, parents = np.random.default_rng(0), np.array([1, 1])  # always the same challenger
     returns = random.normal(size=(2000, 1, 2, 10))
     for min_gap, expected in ((1e-9, 0.5), (2, stats.t.sf(2, df=9))):
-        replaced = [hold_noise(parents, one, min_gap)[0] == 1 for one in returns]
+        replaced = [require_lead(parents, one, min_gap)[0] == 1 for one in returns]
         assert np.mean(replaced) == pytest.approx(expected, abs=0.03)
 
 
@@ -185,20 +191,20 @@ def test_pairing_finds_a_small_lead_under_a_large_effect_of_the_episode():
     episode = 100 * random.normal(size=(3, 1, 10))
     returns = episode + random.normal(size=(3, 2, 10)) + np.array([0, 2])[:, None]
     parents = np.array([1, 1])
-    assert hold_noise(parents, returns, 3).tolist() == [1, 1]
+    assert require_lead(parents, returns, 3).tolist() == [1, 1]
     unpaired = returns.copy()
     unpaired[:, 0] = returns[::-1, 0, ::-1]
-    assert hold_noise(parents, unpaired, 3).tolist() == [0, 1]
+    assert require_lead(parents, unpaired, 3).tolist() == [0, 1]
 
 
 def test_the_lead_against_its_standard_error_by_hand():
     returns = np.array([[[0.0, 0, 0, 0], [1, 2, 3, 4]]])
     error = stats.sem([1, 2, 3, 4])
     parents = np.array([1, 1])
-    assert hold_noise(parents, returns, 2.5 / error * 0.999).tolist() == [1, 1]
-    assert hold_noise(parents, returns, 2.5 / error * 1.001).tolist() == [0, 1]
-    assert hold_noise(parents, -returns, 0.001).tolist() == [0, 1]
-    assert hold_noise(parents, -returns, 0).tolist() == [1, 1]
+    assert require_lead(parents, returns, 2.5 / error * 0.999).tolist() == [1, 1]
+    assert require_lead(parents, returns, 2.5 / error * 1.001).tolist() == [0, 1]
+    assert require_lead(parents, -returns, 0.001).tolist() == [0, 1]
+    assert require_lead(parents, -returns, 0).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(("lead", "expected"), [(1.0, [1, 1]), (0.0, [0, 1]), (-1.0, [0, 1])])
@@ -206,15 +212,14 @@ def test_the_lead_against_its_standard_error_by_hand():
 def test_without_a_standard_error_any_lead_will_do(lead, expected, episodes):
     returns = np.zeros((1, 2, episodes))
     returns[:, 1] = lead
-    assert hold_noise(np.array([1, 1]), returns, 2).tolist() == expected
+    assert require_lead(np.array([1, 1]), returns, 2).tolist() == expected
 
 
 def test_the_dead_are_replaced_whatever_the_gap():
     returns = np.random.default_rng(0).normal(size=(2, 4, 5))
     returns[1, 2, 3] = np.nan
     alive = np.array([True, False, True, True])  # agent 1 died, with returns like any other's
-    for kind in ("truncation", "tournament"):
-        select = Selection(SelectionConfig(kind=kind, min_gap=100))
+    for select in (Truncation(min_gap=100), Tournament(min_gap=100)):
         parents = select(returns, alive, np.random.default_rng(0))
         assert set(parents[[1, 2]]) <= {0, 3}
         assert parents[[0, 3]].tolist() == [0, 3]
@@ -224,11 +229,73 @@ def test_the_dead_are_replaced_whatever_the_gap():
 def test_holding_only_undoes_replacements(count, evaluations, episodes, min_gap, rule, seed):
     random = np.random.default_rng(seed)
     returns = random.integers(0, 4, size=(evaluations, count, episodes)).astype(float)
-    fitness = mean_fitness(returns, np.ones(count, dtype=bool))
-    select, arguments = rule
-    parents = select(fitness, random, *arguments)
-    held = hold_noise(parents, returns, min_gap)
+    fitness = fitness_of(returns, np.ones(count, dtype=bool))
+    parents = rule.parents(fitness, random)
+    held = require_lead(parents, returns, min_gap)
     assert ((held == parents) | (held == np.arange(count))).all()
     if min_gap:
         replaced = held != np.arange(count)
         assert (fitness[held[replaced]] > fitness[replaced]).all()
+
+
+def test_the_draws_are_those_of_the_first_release():
+    """Runs must not change: parents by a known generator."""
+    fitness = np.array([3.0, DEAD, 5, 1, 4, 2, 5, 0])
+    random = np.random.default_rng(7)
+    assert Truncation().parents(fitness, random).tolist() == [0, 6, 2, 3, 4, 5, 6, 6]
+    assert Tournament(size=3).parents(fitness, random).tolist() == [2, 2, 2, 2, 4, 5, 6, 2]
+
+
+def test_a_fitness_other_than_the_mean_decides():
+    returns = np.array([[[0.0, 0, 9, 0, 0], [1, 1, 1, 1, 1]]])
+    alive, random = np.ones(2, dtype=bool), np.random.default_rng(0)
+    select = Truncation(min_gap=0)
+    assert select(returns, alive, random).tolist() == [0, 0]
+    assert select(returns, alive, random, median).tolist() == [1, 1]
+
+
+def test_fitness_functions():
+    returns = np.array([4.0, 1, 100, 3, 2, -50, 5, 6])
+    assert mean(returns) == returns.mean()
+    assert median(returns) == 3.5
+    assert iqm(returns) == 3.5  # of 2, 3, 4, 5
+    assert iqm(returns[:1]) == 4
+
+
+def test_fitness_of_several_evaluations_is_of_all_their_episodes():
+    returns = np.arange(24.0).reshape(2, 3, 4)
+    alive = np.array([True, False, True])
+    found = fitness_of(returns, alive, lambda own: own.max() if len(own) == 8 else np.nan)
+    assert found.tolist() == [15, DEAD, 23]
+    assert fitness_of(returns, alive, lambda own: np.nan).tolist() == [DEAD] * 3
+
+
+MODULE = """
+import numpy as np
+from evorl.config.section import option
+from evorl.evolution.selection import Selection
+
+class Best(Selection):
+    spare: int = option(1, "Agents that stay in any case.", ge=0)
+
+    def parents(self, fitness, random):
+        parents = np.arange(len(fitness))
+        parents[self.spare:] = fitness.argmax()
+        return parents
+"""
+
+
+def test_a_selection_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "own_selection.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"kind": "own_selection:Best", "spare": 2, "min_gap": 0.0}
+    config = parse_config({"env": {"id": "X"}, "evolution": {"selection": own}})
+    select = config.evolution.selection
+    assert config.evolution.selection.model_dump()["kind"] == "own_selection:Best"
+    returns = np.array([[[1.0], [2], [3], [0]]])
+    random = np.random.default_rng(0)
+    assert select(returns, np.ones(4, dtype=bool), random).tolist() == [0, 1, 2, 2]
+    with pytest.raises(ConfigError, match="spare: must be at least 0, got -1"):
+        parse_config(
+            {"env": {"id": "X"}}, [f"evolution.selection={{kind: {own['kind']}, spare: -1}}"]
+        )

@@ -292,6 +292,10 @@ BROKEN = [
      "reverse_log, choice, got the string 'integer'; did you mean linear?"),
     ({"batch_size": {"kind": "log", "low": 1, "high": 8}}, "batch_size.kind: must be one of "
      "integer, power_of_two, choice, got the string 'log'"),
+    ({"max_grad_norm": {"kind": "linear", "low": 0, "high": 1}}, "max_grad_norm.low: must be "
+     "greater than 0, got 0"),
+    ({"epsilon_end": {"kind": "log", "low": 0, "high": 1}}, "epsilon_end.low: must be greater than "
+     "0 on a log scale, got 0"),
     ({"lr": {"kind": "lgo", "low": 0.1, "high": 1}}, "lr.kind: must be one of linear, log, "
      "reverse_log, choice, got the string 'lgo'; did you mean log?"),
     # bounds
@@ -301,20 +305,19 @@ BROKEN = [
      "got 0.1"),
     ({"lr": {"kind": "linear", "low": 1, "high": 0.1}}, "lr.high: must be greater than low = 1, "
      "got 0.1"),
-    ({"lr": {"kind": "log", "low": 0, "high": 0.1}}, "lr.low: must be greater than 0 on a log "
-     "scale, got 0"),
+    ({"lr": {"kind": "log", "low": 0, "high": 0.1}}, "lr.low: must be greater than 0, got 0"),
     ({"lr": {"kind": "log", "low": ".1", "high": 1}}, "lr.low: expected a number, got the string "
      "'.1'; drop the quotes"),
     ({"lr": {"kind": "log", "low": 0.1, "high": math.inf}}, "lr.high: must be a finite number, "
      "got inf"),
     ({"gamma": {"kind": "reverse_log", "low": 0.9, "high": 1}}, "gamma.high: must be at least 0 "
      "and less than 1 on a reverse_log scale, got 1"),
-    ({"gamma": {"kind": "reverse_log", "low": -0.5, "high": 0.9}}, "gamma.low: must be at least 0 "
-     "and less than 1 on a reverse_log scale, got -0.5"),
+    ({"gamma": {"kind": "reverse_log", "low": -0.5, "high": 0.9}}, "gamma.low: must be at least "
+     "0, got -0.5"),
     ({"batch_size": {"kind": "power_of_two", "low": 48, "high": 64}}, "batch_size.low: must be a "
      "power of two, got 48"),
-    ({"batch_size": {"kind": "power_of_two", "low": 0, "high": 64}}, "batch_size.low: must be a "
-     "power of two, got 0"),
+    ({"batch_size": {"kind": "power_of_two", "low": 0, "high": 64}}, "batch_size.low: must be at "
+     "least 1, got 0"),
     ({"batch_size": {"kind": "power_of_two", "low": 2, "high": 65}}, "batch_size.high: must be a "
      "power of two, got 65"),
     ({"learn_step": {"kind": "integer", "low": 1, "high": 2.5}}, "learn_step.high: expected a "
@@ -323,8 +326,8 @@ BROKEN = [
     ({"lr": {"kind": "linear", "low": 0, "high": 1}}, "lr.low: must be greater than 0, got 0"),
     ({"lr": {"kind": "log", "low": 0.1, "high": 2}}, "lr.high: must be at most 1, got 2"),
     ({"lr": {"kind": "log", "low": 0.1, "high": 1.5}}, "lr.high: must be at most 1, got 1.5"),
-    ({"max_grad_norm": {"kind": "linear", "low": -1, "high": 1}}, "max_grad_norm.low: must be at "
-     "least 0, got -1"),
+    ({"max_grad_norm": {"kind": "linear", "low": -1, "high": 1}}, "max_grad_norm.low: must be "
+     "greater than 0, got -1"),
     ({"batch_size": {"kind": "power_of_two", "low": 1, "high": 131072}}, "batch_size.high: must be "
      "at most 65536, got 131072"),
     ({"learn_step": {"kind": "integer", "low": 0, "high": 3}}, "learn_step.low: must be at least "

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from evorl.algorithms.dqn import DQN
 from evorl.evolution import surgery
 from evorl.evolution.surgery import (
     add_layer,
@@ -37,6 +36,7 @@ from tests.evolution.networks import (
     random_obs,
     random_state,
     trained,
+    whole,
 )
 from tests.reference import LoneNetwork, fold_one, genome, places, population_of
 
@@ -45,23 +45,23 @@ torch.set_num_threads(1)
 LR = 1e-3
 
 
-def growths(problem, architecture, state, random, units=True):
+def growths(spec, architecture, state, random, units=True):
     """Every way in which this network can grow, as (name, Changed)."""
     for k in range(architecture.depth):
         yield f"layer after {k}", add_layer(architecture, state, k, random)
-    for wires in all_units(problem, architecture) if units else ():
-        count = int(random.integers(1, 2 * wires.size))
-        yield f"{count} {wires.kind}", add_units(architecture, state, wires, count, random)
+    for layer in all_units(spec, architecture) if units else ():
+        count = int(random.integers(1, 2 * layer.size))
+        yield f"{count} {layer.kind}", add_units(architecture, state, layer, count, random)
 
 
-def assert_same_function(problem, architecture, state, changed, obs, tolerance=1e-5):
+def assert_same_function(spec, architecture, state, changed, obs, tolerance=1e-5):
     for part in ("online", "target"):
         own, grown = getattr(state, part), getattr(changed.state, part)
-        before = module_values(problem, architecture, own, obs)
-        after = module_values(problem, changed.architecture, grown, obs)
+        before = module_values(spec, architecture, own, obs)
+        after = module_values(spec, changed.architecture, grown, obs)
         assert change(before, after) < tolerance
         live = changed.state._replace(online=grown)
-        after = live_values(problem, changed.architecture, live, obs)
+        after = live_values(spec, changed.architecture, live, obs)
         assert change(before, after) < tolerance
 
 
@@ -69,33 +69,33 @@ def assert_same_function(problem, architecture, state, changed, obs, tolerance=1
 
 
 @pytest.mark.parametrize("dueling", [False, True])
-@pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
+@pytest.mark.parametrize("spec", [VECTOR, IMAGE], ids=["vector", "image"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_growing_keeps_the_function(activation, problem, dueling):
+def test_growing_keeps_the_function(activation, spec, dueling):
     random = np.random.default_rng(0)
-    for _ in range(8):
+    for _ in range(4):
         options = {"activation": activation, "layer_norm": False, "dueling": dueling}
-        architecture = random_architecture(random, problem, **options)
-        state = random_state(random, architecture, problem)
-        obs = random_obs(random, problem)
-        for _, changed in growths(problem, architecture, state, random):
-            assert_fits(problem, changed.architecture, changed.state)
-            assert_same_function(problem, architecture, state, changed, obs)
+        architecture = random_architecture(random, spec, **options)
+        state = random_state(random, architecture, spec)
+        obs = random_obs(random, spec)
+        for _, changed in growths(spec, architecture, state, random):
+            assert_fits(spec, changed.architecture, changed.state)
+            assert_same_function(spec, architecture, state, changed, obs)
 
 
 @pytest.mark.parametrize("dueling", [False, True])
-@pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
+@pytest.mark.parametrize("spec", [VECTOR, IMAGE], ids=["vector", "image"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_a_new_layer_keeps_the_function_under_layer_norm(activation, problem, dueling):
+def test_a_new_layer_keeps_the_function_under_layer_norm(activation, spec, dueling):
     random = np.random.default_rng(1)
-    for _ in range(8):
+    for _ in range(4):
         options = {"activation": activation, "layer_norm": True, "dueling": dueling}
-        architecture = random_architecture(random, problem, **options)
-        state = random_state(random, architecture, problem)
-        obs = random_obs(random, problem)
-        for _, changed in growths(problem, architecture, state, random, units=False):
-            assert_fits(problem, changed.architecture, changed.state)
-            assert_same_function(problem, architecture, state, changed, obs)
+        architecture = random_architecture(random, spec, **options)
+        state = random_state(random, architecture, spec)
+        obs = random_obs(random, spec)
+        for _, changed in growths(spec, architecture, state, random, units=False):
+            assert_fits(spec, changed.architecture, changed.state)
+            assert_same_function(spec, architecture, state, changed, obs)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -107,8 +107,8 @@ def test_new_channels_keep_the_function_under_layer_norm(activation):
         state = random_state(random, architecture, IMAGE)
         obs = random_obs(random, IMAGE)
         for k in range(len(architecture.channels)):
-            wires = channel_units(IMAGE, architecture, k)
-            changed = add_units(architecture, state, wires, 3, random)
+            layer = channel_units(IMAGE, architecture, k)
+            changed = add_units(architecture, state, layer, 3, random)
             assert_same_function(IMAGE, architecture, state, changed, obs)
 
 
@@ -127,12 +127,12 @@ def test_new_units_change_little_under_layer_norm(updates, dueling):
     obs = random_obs(random, count=256)
     found = {activation: [] for activation in ACTIVATIONS}
     for i, architecture in enumerate(architectures):
-        state = population.state(i)
+        state = population.state(i).network("q")
         before = module_values(VECTOR, architecture, state.online, obs)
         for k, count in itertools.product(range(architecture.depth), (16, 32)):
-            wires = hidden_units(architecture, k)
+            layer = hidden_units(architecture, k)
             for _ in range(2):
-                changed = add_units(architecture, state, wires, count, random)
+                changed = add_units(architecture, state, layer, count, random)
                 after = module_values(VECTOR, changed.architecture, changed.state.online, obs)
                 difference = (after - before).abs().mean() / before.abs().mean()
                 found[architecture.activation].append(float(difference))
@@ -152,8 +152,8 @@ def test_doubling_a_layer_keeps_the_function_under_layer_norm(activation):
         state = state._replace(v={name: 0 * v for name, v in state.v.items()})  # all may be copied
         obs = random_obs(random)
         for k in range(architecture.depth):
-            wires = hidden_units(architecture, k)
-            changed = add_units(architecture, state, wires, wires.size, random)
+            layer = hidden_units(architecture, k)
+            changed = add_units(architecture, state, layer, layer.size, random)
             assert_same_function(VECTOR, architecture, state, changed, obs)
 
 
@@ -183,17 +183,17 @@ def test_few_new_units_under_layer_norm_stay_finite():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
-def test_removing_what_was_added_gives_the_same_bits(problem, dtype):
+@pytest.mark.parametrize("spec", [VECTOR, IMAGE], ids=["vector", "image"])
+def test_removing_what_was_added_gives_the_same_bits(spec, dtype):
     """New units are heard by nobody and new gates are shut: they are the first to go."""
     random = np.random.default_rng(6)
     for _ in range(12):
-        architecture = random_architecture(random, problem)
-        state = random_state(random, architecture, problem, dtype)
-        for wires in all_units(problem, architecture):
+        architecture = random_architecture(random, spec)
+        state = random_state(random, architecture, spec, dtype)
+        for layer in all_units(spec, architecture):
             count = int(random.integers(1, 30))
-            changed = add_units(architecture, state, wires, count, random)
-            grown = wires._replace(size=wires.size + count)
+            changed = add_units(architecture, state, layer, count, random)
+            grown = layer._replace(size=layer.size + count)
             again = remove_units(changed.architecture, changed.state, grown, count)
             assert again.architecture == architecture
             assert_same_state(again.state, state)
@@ -203,24 +203,24 @@ def test_removing_what_was_added_gives_the_same_bits(problem, dtype):
             assert_same_state(again.state, state)
 
 
-@pytest.mark.parametrize("problem", [VECTOR, IMAGE], ids=["vector", "image"])
-def test_changes_fit_their_architecture_and_leave_their_inputs_alone(problem):
+@pytest.mark.parametrize("spec", [VECTOR, IMAGE], ids=["vector", "image"])
+def test_changes_fit_their_architecture_and_leave_their_inputs_alone(spec):
     random = np.random.default_rng(7)
     for _ in range(12):
-        architecture = random_architecture(random, problem)
-        state = random_state(random, architecture, problem)
+        architecture = random_architecture(random, spec)
+        state = random_state(random, architecture, spec)
         before = copied(state)
-        found = [changed for _, changed in growths(problem, architecture, state, random)]
-        for wires in all_units(problem, architecture):
-            if wires.size > 1:
-                found.append(remove_units(architecture, state, wires, 1))
+        found = [changed for _, changed in growths(spec, architecture, state, random)]
+        for layer in all_units(spec, architecture):
+            if layer.size > 1:
+                found.append(remove_units(architecture, state, layer, 1))
         if architecture.depth > 1:
             found.append(remove_layer(architecture, state))
         for changed in found:
-            assert_fits(problem, changed.architecture, changed.state)
+            assert_fits(spec, changed.architecture, changed.state)
             assert changed.state.steps == state.steps
-            live_values(problem, *changed, random_obs(random, problem))
-        reset_dormant(problem, architecture, state, random)
+            live_values(spec, *changed, random_obs(random, spec))
+        reset_dormant(spec, architecture, state, random)
         assert_same_state(state, before)
 
 
@@ -228,10 +228,10 @@ def test_a_run_of_gated_layers_widens_together():
     architecture = Architecture((8, 8, 8, 5), gated=(False, True, True, False))
     state = random_state(np.random.default_rng(0), architecture)
     for k in range(3):
-        wires = hidden_units(architecture, k)
-        changed = add_units(architecture, state, wires, 3, np.random.default_rng(0))
+        layer = hidden_units(architecture, k)
+        changed = add_units(architecture, state, layer, 3, np.random.default_rng(0))
         assert changed.architecture.hidden == (11, 11, 11, 5)
-        smaller = remove_units(architecture, state, wires, 3)
+        smaller = remove_units(architecture, state, layer, 3)
         assert smaller.architecture.hidden == (5, 5, 5, 5)
 
 
@@ -283,9 +283,9 @@ def test_donors_are_lively_and_chosen_evenly():
     dead = [2, 7]
     for name in ("hidden0.weight", "hidden0.bias"):
         state.v[name].fill_(1e-6)[..., dead] = 1e-9
-    wires = hidden_units(architecture, 0)
+    layer = hidden_units(architecture, 0)
     for count in (3, 8, 21):
-        found = surgery._donors(state, wires, count, 0.1, np.random.default_rng(1))
+        found = surgery._donors(state, layer, count, 0.1, np.random.default_rng(1))
         donors = found.bincount(minlength=10)
         assert donors.sum() == count
         assert donors[dead].sum() == 0
@@ -334,22 +334,22 @@ def test_a_new_layer_reads_its_inputs_from_zero_mean_weights():
 
 
 @functools.cache
-def experienced(problem=VECTOR):
+def experienced(spec=VECTOR):
     """Agents of every activation, with and without LayerNorm and dueling, that learned for long."""
-    updates, batch_size = (20, 16) if problem is IMAGE else (300, 128)
+    updates, batch_size = (20, 16) if spec is IMAGE else (300, 128)
     shape = {"hidden": (32, 24, 24), "gated": (False, False, True)}
     kinds = itertools.product(ACTIVATIONS, (False, True), (False, True))
-    if problem is IMAGE:  # which are slow: six of them
+    if spec is IMAGE:  # which are slow: six of them
         shape = {"hidden": (8,), "channels": (4, 6), "kernels": (3, 2), "strides": (1, 2)}
         kinds = zip((*ACTIVATIONS, "relu"), (0, 0, 1, 1, 0, 1), (0, 1, 0, 1, 0, 1), strict=True)
     architectures = [
         Architecture(activation=activation, layer_norm=bool(norm), dueling=bool(dueling), **shape)
         for activation, norm, dueling in kinds
     ]
-    population = trained(architectures, updates, problem, batch_size=batch_size, lr=LR)
+    population = trained(architectures, updates, spec, batch_size=batch_size, lr=LR)
     states = []
     for i in range(len(architectures)):
-        state = population.state(i)
+        state = population.state(i).network("q")
         v = {name: value / (1 - 0.999**updates) for name, value in state.v.items()}
         states.append(state._replace(v=v, steps=10_000))  # nothing left of the bias correction
     return architectures, states
@@ -358,21 +358,21 @@ def experienced(problem=VECTOR):
 def grown_agents(what):
     random = np.random.default_rng(8)
     changed = []
-    problem = IMAGE if what == "channels" else VECTOR
-    for i, (architecture, state) in enumerate(zip(*experienced(problem), strict=True)):
+    spec = IMAGE if what == "channels" else VECTOR
+    for i, (architecture, state) in enumerate(zip(*experienced(spec), strict=True)):
         k = i % architecture.depth
         if what == "layer":
             changed.append(add_layer(architecture, state, k, random))
         elif what == "channels":
-            wires = channel_units(IMAGE, architecture, i % 2)
-            changed.append(add_units(architecture, state, wires, 3, random))
+            layer = channel_units(IMAGE, architecture, i % 2)
+            changed.append(add_units(architecture, state, layer, 3, random))
         else:
-            wires = hidden_units(architecture, k)
-            changed.append(add_units(architecture, state, wires, 16, random))
+            layer = hidden_units(architecture, k)
+            changed.append(add_units(architecture, state, layer, 16, random))
     return changed
 
 
-def rebuilt(changed, forget=False, problem=VECTOR, dtype=torch.float32, **options):
+def rebuilt(changed, forget=False, spec=VECTOR, dtype=torch.float32, **options):
     """A population of these; with `forget`, new weights have plain zero moments."""
     states = [state for _, state in changed]
     if forget:
@@ -381,12 +381,12 @@ def rebuilt(changed, forget=False, problem=VECTOR, dtype=torch.float32, **option
             for state in states
         ]
     genomes = [
-        genome(i, architecture, batch_size=128 if problem is VECTOR else 32, lr=LR)
+        genome(i, architecture, batch_size=128 if spec is VECTOR else 32, lr=LR)
         for i, (architecture, _) in enumerate(changed)
     ]
-    population = population_of(genomes, problem, DQN(), dtype=dtype, **options)
-    population.rebuild(genomes, states)
-    population.check(states)
+    population = population_of(genomes, spec, dtype=dtype, **options)
+    population.rebuild(genomes, list(map(whole, states)))
+    population.check(list(map(whole, states)))
     return population
 
 
@@ -426,15 +426,15 @@ def test_new_weights_learn_at_once_and_never_jump(what):
     """
     changed = grown_agents(what)
     new = new_weights(changed)
-    population = rebuilt(changed, problem=IMAGE if what == "channels" else VECTOR)
-    start = [population.state(i).online for i in range(population.size)]
+    population = rebuilt(changed, spec=IMAGE if what == "channels" else VECTOR)
+    start = [population.state(i).network("q").online for i in range(population.size)]
     random = np.random.default_rng(9)
     learn(population, random, 1)
-    middle = [population.state(i).online for i in range(population.size)]
-    samples, plans = learn(population, random, 1)
-    seen = {agent: samples.obs[where] for agent, _, where in places(plans)}
+    middle = [population.state(i).network("q").online for i in range(population.size)]
+    samples, requests = learn(population, random, 1)
+    seen = {agent: samples.obs[where] for agent, _, where in places(requests)}
     for i, (architecture, _) in enumerate(changed):
-        after = population.state(i).online
+        after = population.state(i).network("q").online
         for old, now in ((start[i], middle[i]), (middle[i], after)):
             assert moves(old, now, new[i]).max() < 1.01
         free = can_learn(architecture, middle[i], seen[i])
@@ -445,10 +445,10 @@ def test_new_weights_learn_at_once_and_never_jump(what):
             if architecture.activation != "relu":
                 assert moved[fresh].all(), (i, name)
     for _ in range(5 if what == "channels" else 30):  # and later, as gradients of new weights grow
-        before = [population.state(i).online for i in range(population.size)]
+        before = [population.state(i).network("q").online for i in range(population.size)]
         learn(population, random, 1)
         for i in range(population.size):
-            assert moves(before[i], population.state(i).online, new[i]).max() < 1.01
+            assert moves(before[i], population.state(i).network("q").online, new[i]).max() < 1.01
 
 
 @pytest.mark.parametrize("what", ["units", "layer"])
@@ -489,10 +489,10 @@ def test_without_a_mark_new_weights_would_jump(what):
     population = rebuilt(changed, forget=True)
     random, largest = np.random.default_rng(9), np.zeros(len(changed))
     for _ in range(2):
-        before = [population.state(i).online for i in range(population.size)]
+        before = [population.state(i).network("q").online for i in range(population.size)]
         learn(population, random, 1)
         for i in range(population.size):
-            jump = float(moves(before[i], population.state(i).online, new[i]).max())
+            jump = float(moves(before[i], population.state(i).network("q").online, new[i]).max())
             largest[i] = max(largest[i], jump)
     assert (largest > 2).all()
 
@@ -562,7 +562,7 @@ def test_grown_agents_equal_plain_pytorch():
     ]
     population = trained(architectures, 60, dtype=torch.float64, max_grad_norm=0.5)
     random = np.random.default_rng(10)
-    states = [population.state(i) for i in range(5)]
+    states = [population.state(i).network("q") for i in range(5)]
     changed = [
         add_units(architectures[0], states[0], hidden_units(architectures[0], 1), 9, random),
         add_layer(architectures[1], states[1], 0, random),
@@ -579,12 +579,12 @@ def test_grown_agents_equal_plain_pytorch():
         exported = module_values(VECTOR, architecture, state.online, obs)
         torch.testing.assert_close(alone[i].online(obs), exported, rtol=0, atol=1e-12)
     for _ in range(4):
-        samples, plans = learn(population, random, 10)
-        for agent, _, where in places(plans):
+        samples, requests = learn(population, random, 10)
+        for agent, _, where in places(requests):
             obs, action, rewards, next_obs, bootstrap, weight, _ = (f[where] for f in samples)
             alone[agent].learn(obs, action, rewards, next_obs, bootstrap, weight * len(where))
     for i, agent in enumerate(alone):
-        state = population.state(i)
+        state = population.state(i).network("q")
         assert any(new.any() for new in agent.new.values())
         expected = agent.online.read(), agent.target.read(), agent.m, agent.v
         for part, values in zip(PARTS, expected, strict=True):
@@ -599,7 +599,7 @@ def test_grown_agents_equal_plain_pytorch():
 @pytest.mark.skipif(not has_compiler(), reason="torch.compile needs g++")
 def test_compiled_updates_of_new_weights_equal_eager_ones():
     architecture = Architecture((12, 9), "tanh", True)
-    state = trained([architecture], 60, dtype=torch.float64).state(0)
+    state = trained([architecture], 60, dtype=torch.float64).state(0).network("q")
     random = np.random.default_rng(11)
     changed = [
         add_layer(architecture, state, 0, random),
@@ -621,9 +621,9 @@ def test_compiled_updates_of_new_weights_equal_eager_ones():
 # dormant units
 
 
-def with_dead(architecture, units, layer="hidden0", problem=VECTOR):
+def with_dead(architecture, units, layer="hidden0", spec=VECTOR):
     """A state in which these units of a layer are dead: they output nothing and learn nothing."""
-    state = random_state(np.random.default_rng(0), architecture, problem)
+    state = random_state(np.random.default_rng(0), architecture, spec)
     for part in ("online", "target"):
         own = getattr(state, part)
         own[f"{layer}.shift" if architecture.layer_norm else f"{layer}.bias"][units] = -100
@@ -642,8 +642,8 @@ def test_dormant_units_begin_again_and_the_function_stays(layer_norm, dueling):
     architecture = Architecture((12, 10), "relu", layer_norm, dueling)
     units = [1, 5, 6]
     state = with_dead(architecture, units)
-    wires = hidden_units(architecture, 0)
-    assert dormant_units(state, wires).nonzero().view(-1).tolist() == units
+    layer = hidden_units(architecture, 0)
+    assert dormant_units(state, layer).nonzero().view(-1).tolist() == units
     found = reset_dormant(VECTOR, architecture, state, np.random.default_rng(0))
     others = [i for i in range(12) if i not in units]
     for part in PARTS:
@@ -698,13 +698,14 @@ def test_units_shared_with_a_gated_layer_are_not_reset():
 def test_a_unit_that_dies_is_found_after_training(layer_norm):
     """Dead from birth; the others learn, and none of them is taken for dead."""
     architecture = Architecture((16, 16), layer_norm=layer_norm)
-    population = population_of([genome(0, architecture)], VECTOR, DQN())
+    population = population_of([genome(0, architecture)], VECTOR)
     state = population.state(0)
-    state.online["hidden0.shift" if layer_norm else "hidden0.bias"][4] = -100
+    state.online["q.hidden0.shift" if layer_norm else "q.hidden0.bias"][4] = -100
     population.rebuild(population.genomes, [state])
     random = np.random.default_rng(0)
     for _ in range(10):
         learn(population, random, 100)
-    found = [dormant_units(population.state(0), hidden_units(architecture, k)) for k in range(2)]
+    state = population.state(0).network("q")
+    found = [dormant_units(state, hidden_units(architecture, k)) for k in range(2)]
     assert found[0].nonzero().view(-1).tolist() == [4]
     assert not found[1].any()

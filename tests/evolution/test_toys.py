@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evorl.config import ExploreConfig, SelectionConfig
+from evorl.config import ExploreConfig, resolve
 from evorl.evolution.explore import make_explore
-from evorl.evolution.selection import Selection
 from evorl.evolution.spaces import Space
 from evorl.seeding import generator
 
@@ -79,7 +78,7 @@ def run(toy, seed, selection, strategy, noise=0.0):
             weights = toy.train(weights, values, generation)
         return toy.fitness(weights).max()
     explore = make_explore(ExploreConfig(strategy=strategy), toy.spaces)
-    select = Selection(SelectionConfig(kind=selection))
+    select = resolve("selection", selection)()
     alive = np.ones(toy.population, dtype=bool)
     before = toy.fitness(weights)
     for generation in range(toy.generations):

@@ -13,10 +13,11 @@ from torch import nn
 
 from evorl.algorithms.dqn import DQN
 from evorl.experience.transitions import Samples
-from evorl.genome import Architecture, Genome
+from evorl.genome import Architecture
 from evorl.networks import convolution
+from evorl.networks.layout import network_part
 from evorl.networks.spec import NetworkSpec
-from tests.reference import population_of
+from tests.reference import genome, outside, places, population_of
 
 torch.set_num_threads(1)
 
@@ -103,23 +104,6 @@ def test_the_choice_covers_all_ways():
 # populations
 
 
-def genome(number, architecture, **changed):
-    usual = {
-        "lr": 1e-3,
-        "gamma": 0.99,
-        "tau": 0.01,
-        "batch_size": 8,
-        "learn_step": 1,
-        "max_grad_norm": 10.0,
-        "target_period": 7,
-        "epsilon_start": 1.0,
-        "epsilon_end": 0.05,
-        "epsilon_steps": 1000,
-    }
-    assert set(changed) <= set(usual)
-    return Genome(number, architecture, usual | changed)
-
-
 def image_agents(kernels, strides):
     """Four groups; in three of them channels, widths or depths differ."""
 
@@ -140,12 +124,12 @@ def image_agents(kernels, strides):
 
 
 class Case:
-    """A problem, its agents, and how they learn."""
+    """A spec, its agents, and how they learn."""
 
     def __init__(self, image, kernels, strides, double=True, loss_kind="huber", steps=1):
-        self.problem = NetworkSpec(0, 3, image=image, scale=1 / 255)
+        self.spec = NetworkSpec(0, 3, image=image, scale=1 / 255)
         self.genomes = image_agents(kernels, strides)
-        self.algorithm = DQN(double, loss_kind)
+        self.algorithm = DQN(double=double, loss_kind=loss_kind)
         self.steps = steps
 
     @property
@@ -155,7 +139,7 @@ class Case:
     def population(self):
         """Gates are open, so that gated layers matter from the first update."""
         options = {"seed": 3, "dtype": torch.float64}
-        population = population_of(self.genomes, self.problem, self.algorithm, **options)
+        population = population_of(self.genomes, self.spec, self.algorithm, **options)
         states = [population.state(i) for i in range(population.size)]
         for state in states:
             for name in state.online:
@@ -176,18 +160,18 @@ CASES = {
 class LoneNetwork(nn.Module):
     """One agent's network, from ordinary modules."""
 
-    def __init__(self, problem, architecture):
+    def __init__(self, spec, architecture):
         super().__init__()
         self.architecture = architecture
         self.activation = ACTIVATIONS[architecture.activation]()
-        planes = pairwise((problem.image[0], *architecture.channels))
+        planes = pairwise((spec.image[0], *architecture.channels))
         self.convolutions = nn.ModuleList(
             nn.Conv2d(a, b, kernel, stride)
             for (a, b), kernel, stride in zip(
                 planes, architecture.kernels, architecture.strides, strict=True
             )
         )
-        features = self.features(torch.zeros(1, *problem.image, dtype=torch.uint8)).shape[1]
+        features = self.features(torch.zeros(1, *spec.image, dtype=torch.uint8)).shape[1]
         pairs = list(pairwise((features, *architecture.hidden)))
         self.linears = nn.ModuleList(nn.Linear(a, b) for a, b in pairs)
         self.norms = nn.ModuleList(
@@ -196,7 +180,7 @@ class LoneNetwork(nn.Module):
         self.gates = nn.ParameterDict(
             {str(k): torch.zeros(1) for k, gated in enumerate(architecture.gated) if gated}
         )
-        self.head = nn.Linear(architecture.hidden[-1], problem.actions + architecture.dueling)
+        self.head = nn.Linear(architecture.hidden[-1], spec.outputs + architecture.dueling)
         self.double()
 
     def features(self, x):
@@ -249,8 +233,8 @@ class LoneAgent:
 
     def __init__(self, case, genome, state):
         self.hp, self.algorithm = genome.hyperparameters, case.algorithm
-        self.online = LoneNetwork(case.problem, genome.architectures["q"])
-        self.online.load(state.online)
+        self.online = LoneNetwork(case.spec, genome.architectures["q"])
+        self.online.load(network_part(state.online, "q"))
         self.target = copy.deepcopy(self.online)
         self.optimizer = torch.optim.Adam(self.online.parameters(), lr=self.hp["lr"])
 
@@ -277,39 +261,30 @@ class LoneAgent:
     def parts(self):
         """As an AgentState has them."""
         moments = self.optimizer.state
-        return {
+        found = {
             "online": self.online.read(),
             "target": self.target.read(),
             "m": self.online.read(lambda p: moments[p]["exp_avg"]),
             "v": self.online.read(lambda p: moments[p]["exp_avg_sq"]),
         }
+        return {
+            part: {f"q.{name}": value for name, value in own.items()} for part, own in found.items()
+        }
 
 
-def places(plans):
-    """(agent, flat positions of its batch) for every update of a round, each agent's in order."""
-    start = 0
-    for plan in plans:
-        updates, _, width = plan.shape
-        for update in range(updates):
-            for row, agent in enumerate(plan.agents):
-                if update < plan.updates[row]:
-                    yield agent, start + np.arange(plan.batch_sizes[row])
-                start += width
-
-
-def random_samples(case, plans, random):
+def random_samples(case, requests, random):
     """A round of random images; what lies in the padding of a batch is as random."""
-    count = sum(int(np.prod(plan.shape)) for plan in plans)
+    count = sum(int(np.prod(request.shape)) for request in requests)
     weight = np.zeros(count)
-    for _, where in places(plans):
+    for _, _, where in places(requests):
         weight[where] = random.uniform(0.5, 1, len(where)) / len(where)
     length = random.integers(1, case.steps + 1, count)
     rewards = random.normal(size=(count, case.steps))
     rewards[np.arange(case.steps) >= length[:, None]] = 0
-    images = random.integers(0, 256, (2, count, *case.problem.image), dtype=np.uint8)
+    images = random.integers(0, 256, (2, count, *case.spec.image), dtype=np.uint8)
     return Samples(
         obs=torch.from_numpy(images[0]),
-        action=torch.from_numpy(random.integers(0, case.problem.actions, count)),
+        action=torch.from_numpy(random.integers(0, case.spec.outputs, count)),
         rewards=torch.from_numpy(rewards),
         next_obs=torch.from_numpy(images[1]),
         bootstrap=torch.from_numpy(np.where(random.random(count) < 0.2, 0, length).astype("u1")),
@@ -319,11 +294,11 @@ def random_samples(case, plans, random):
 
 
 def rounds(case, population):
-    """(plans, samples) of every round: the same for every population of this case."""
+    """(requests, samples) of every round: the same for every population of this case."""
     random = np.random.default_rng(11)
     for _ in range(ROUNDS):
-        plans = population.requests(case.updates)
-        yield plans, random_samples(case, plans, random)
+        requests = population.requests(case.updates)
+        yield requests, random_samples(case, requests, random)
 
 
 @pytest.fixture(scope="module")
@@ -336,8 +311,8 @@ def trained_alone():
             case = CASES[name]
             population = case.population()
             agents = [LoneAgent(case, g, population.state(i)) for i, g in enumerate(case.genomes)]
-            for plans, samples in rounds(case, population):
-                for agent, where in places(plans):
+            for requests, samples in rounds(case, population):
+                for agent, _, where in places(requests):
                     obs, action, rewards, next_obs, bootstrap, weight, _ = (
                         field[where] for field in samples
                     )
@@ -351,10 +326,9 @@ def trained_alone():
 
 def assert_padding_is_zero(population):
     for group in population.groups:
-        masks = torch.stack([group.layout.mask(g.architectures) for g in group.genomes])
-        assert not masks.all()
-        for matrix in ("theta", "target", "m", "v"):
-            assert not getattr(group, matrix)[~masks].any(), (group.layout.signatures["q"], matrix)
+        for matrix, values in outside(group).items():
+            assert values.numel() > 0
+            assert not values.any(), (group.layout.signatures, matrix)
 
 
 @pytest.mark.parametrize("way", [*WAYS, "default"])
@@ -368,8 +342,8 @@ def test_mixed_images_equal_agents_trained_alone(name, way, trained_alone, monke
     ways = {layer.way for group in population.groups for layer in group.networks["q"].cnn.layers}
     assert ways == ({"unfold", "grouped"} if way == "default" else {way})
     born = [population.state(i).online for i in range(population.size)]
-    for plans, samples in rounds(case, population):
-        population.learn(samples, plans)
+    for requests, samples in rounds(case, population):
+        population.learn(samples, requests)
     assert population.alive.all()
     assert_padding_is_zero(population)
     for i, expected in enumerate(trained_alone(name)):
@@ -389,5 +363,5 @@ def test_a_reference_with_another_stride_would_be_noticed():
     """The two cases on the same images must not agree, or the comparison above says nothing."""
     first, second = (CASES[name].population() for name in list(CASES)[:2])
     images = torch.randint(0, 256, (3, 2, 4, 10, 10), dtype=torch.uint8)
-    values = [population.groups[0].values(images) for population in (first, second)]
+    values = [population.groups[0].online["q"](images) for population in (first, second)]
     assert (values[0] - values[1]).abs().max() > 1e-2

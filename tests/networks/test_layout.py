@@ -6,9 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorl.genome import ACTIVATIONS, Architecture
-from evorl.networks.layout import Layout, freeze, shapes, signature
+from evorl.networks.layout import (
+    Layout,
+    NetworkLayout,
+    freeze,
+    network_part,
+    row_shapes,
+    shapes,
+    signature,
+)
 from evorl.networks.masks import layers_with_skips, make_masks, needed_rows
-from evorl.networks.spec import NetworkSpec
+from evorl.networks.spec import NetworkSpec, ParameterSpec
 
 
 @st.composite
@@ -27,35 +35,52 @@ def architectures(draw):
     )
 
 
-problems = st.builds(Problem, inputs=st.integers(1, 9), actions=st.integers(1, 6))
+@st.composite
+def agents(draw):
+    """(specs, architectures) of one to three networks, and perhaps a bare parameter."""
+    names = ["q", "actor", "critic"][: draw(st.integers(1, 3))]
+    sizes = {"inputs": st.integers(1, 9), "outputs": st.integers(1, 6), "extra": st.integers(0, 4)}
+    specs = {name: draw(st.builds(NetworkSpec, **sizes)) for name in names}
+    if draw(st.booleans()):
+        specs = {"scale": ParameterSpec(draw(st.integers(1, 20))), **specs}
+    return specs, {name: draw(architectures()) for name in names}
 
 
-def numbered(problem, architecture):
+def numbered(specs, architectures):
     """Weights 1, 2, 3, …: every one is different, and none is 0."""
     found, start = {}, 1
-    for name, shape in shapes(problem, architecture).items():
+    for name, shape in row_shapes(specs, architectures).items():
         size = math.prod(shape)
         found[name] = torch.arange(start, start + size, dtype=torch.float64).view(shape)
         start += size
     return found
 
 
-def roomy(problem, architecture, deeper):
-    """The layout of an architecture alone, or one with more layers, which must be alike then."""
-    own = signature(architecture)
-    widths = (max(own.widths),) * (architecture.depth + deeper) if deeper else own.widths
-    return Layout(problem, own._replace(widths=widths))
+def roomy(specs, architectures, deeper):
+    """The layout of an agent alone, or one with more layers, which must be alike then."""
+    signatures = {}
+    for name, architecture in architectures.items():
+        own = signature(architecture)
+        widths = (max(own.widths),) * (architecture.depth + deeper) if deeper else own.widths
+        signatures[name] = own._replace(widths=widths)
+    return Layout(specs, signatures)
+
+
+def layout_of(spec, architecture):
+    """The layout of an agent with one network."""
+    return Layout({"q": spec}, {"q": signature(architecture)})
 
 
 @settings(deadline=None, max_examples=60)
-@given(problem=problems, architecture=architectures(), deeper=st.integers(0, 2))
-def test_pack_and_unpack_are_inverse(problem, architecture, deeper):
-    layout = roomy(problem, architecture, deeper)
-    parameters = numbered(problem, architecture)
+@given(agent=agents(), deeper=st.integers(0, 2))
+def test_pack_and_unpack_are_inverse(agent, deeper):
+    specs, architectures = agent
+    layout = roomy(specs, architectures, deeper)
+    parameters = numbered(specs, architectures)
     row = layout.pack(parameters)
     assert row.shape == (layout.length,)
     assert row.dtype == torch.float64
-    found = layout.unpack(row, architecture)
+    found = layout.unpack(row, architectures)
     assert list(found) == list(parameters)
     for name, value in parameters.items():
         assert torch.equal(found[name], value)
@@ -64,44 +89,98 @@ def test_pack_and_unpack_are_inverse(problem, architecture, deeper):
 
 
 @settings(deadline=None, max_examples=60)
-@given(problem=problems, architecture=architectures(), deeper=st.integers(0, 2))
-def test_mask_is_where_the_weights_are(problem, architecture, deeper):
-    layout = roomy(problem, architecture, deeper)
-    mask = layout.mask(architecture)
+@given(agent=agents(), deeper=st.integers(0, 2))
+def test_mask_is_where_the_weights_are(agent, deeper):
+    specs, architectures = agent
+    layout = roomy(specs, architectures, deeper)
+    mask = layout.mask(architectures)
     assert mask.dtype == torch.bool
-    assert torch.equal(mask, layout.pack(numbered(problem, architecture)) != 0)
+    assert torch.equal(mask, layout.pack(numbered(specs, architectures)) != 0)
 
 
 def test_unpack_copies():
     architecture = Architecture((3,))
-    layout = Layout(NetworkSpec(2, 2), signature(architecture))
+    layout = layout_of(NetworkSpec(2, 2), architecture)
     row = torch.zeros(layout.length)
-    found = layout.unpack(row, architecture)
-    found["head.bias"].fill_(1)
+    found = layout.unpack(row, {"q": architecture})
+    found["q.head.bias"].fill_(1)
     frozen = freeze(found)
-    found["head.bias"].fill_(2)
+    found["q.head.bias"].fill_(2)
     assert not row.any()
-    assert frozen["head.bias"].tolist() == [1, 1]
+    assert frozen["q.head.bias"].tolist() == [1, 1]
 
 
 def test_views_write_through_and_cover_the_row_once():
-    layout = Layout(NetworkSpec(3, 2), signature(Architecture((4, 4), layer_norm=True)))
+    layout = two_networks()
     theta = torch.zeros(3, layout.length)
     views = layout.views(theta)
-    assert {name: tuple(v.shape[1:]) for name, v in views.items()} == layout.shapes
-    for view in views.values():
-        view += 1
+    count = 0
+    for name, own in views.items():
+        shapes = layout.parts[name].shapes
+        assert {segment: tuple(view.shape[1:]) for segment, view in own.items()} == shapes
+        count += sum(math.prod(shape) for shape in shapes.values())
+        for view in own.values():
+            view += 1
     assert theta.max() == 1
-    assert theta[0].sum() == sum(math.prod(shape) for shape in layout.shapes.values())
-    views["hidden1.weight"][1, 2, 3] = 7
+    assert theta[0].sum() == count
+    views["critic"]["hidden1.weight"][1, 2, 3] = 7
     assert (theta == 7).sum() == 1
     assert (theta[1] == 7).any()
 
 
+def two_networks():
+    """A row of an actor, a scale and a critic."""
+    specs = {"actor": NetworkSpec(3, 2), "scale": ParameterSpec(3), "critic": NetworkSpec(3, 1)}
+    own = {"actor": Architecture((5,)), "critic": Architecture((4, 4), layer_norm=True)}
+    return Layout(specs, {name: signature(each) for name, each in own.items()})
+
+
+def test_every_network_has_columns_of_its_own():
+    layout = two_networks()
+    theta = torch.zeros(2, layout.length)
+    for number, own in enumerate(layout.views(theta).values(), start=1):
+        for view in own.values():
+            view.fill_(number)
+    assert list(layout.slices) == ["actor", "scale", "critic"]
+    for number, own in enumerate(layout.slices.values(), start=1):
+        assert own.start % 16 == 0
+        assert set(theta[:, own].unique().tolist()) <= {0, number}
+    assert sum(own.stop - own.start for own in layout.slices.values()) == layout.length
+
+
+def test_join_is_the_inverse_of_views_also_into_memory_that_is_there():
+    layout = two_networks()
+    widest = {"actor": Architecture((8,)), "critic": Architecture((4, 4), layer_norm=True)}
+    theta = layout.pack(numbered(layout.specs, widest)).repeat(3, 1)
+    views = layout.views(theta)
+    assert torch.equal(layout.join(views), theta)
+    out = torch.zeros_like(theta)
+    assert layout.join(views, out) is out
+    assert torch.equal(out, theta)
+    views["critic"]["hidden1.weight"] = views["critic"]["hidden1.weight"][:1]  # two lack the layer
+    found = layout.join(views)
+    assert torch.equal(found[0], theta[0])
+    missing = found[1] != theta[0]
+    assert int(missing.sum()) == 16
+    assert not found[1][missing].any()
+
+
+def test_weights_are_named_by_network_and_segment():
+    specs = {"pi": NetworkSpec(3, 2), "pi2": NetworkSpec(3, 1), "scale": ParameterSpec(2)}
+    own = {"pi": Architecture((5,)), "pi2": Architecture((6,))}
+    found = row_shapes(specs, own)
+    assert found["pi.hidden0.weight"] == (3, 5)
+    assert found["scale.value"] == (2,)
+    part = network_part({name: torch.zeros(shape) for name, shape in found.items()}, "pi")
+    assert {name: tuple(value.shape) for name, value in part.items()} == shapes(
+        specs["pi"], own["pi"]
+    )
+
+
 def test_shapes_of_a_known_network():
-    problem = NetworkSpec(inputs=8, outputs=4)
+    spec = NetworkSpec(inputs=8, outputs=4)
     architecture = Architecture((32, 16, 16), layer_norm=True, dueling=True, gated=(0, 0, 1))
-    assert shapes(problem, architecture) == {
+    assert shapes(spec, architecture) == {
         "hidden0.weight": (8, 32),
         "hidden0.bias": (32,),
         "hidden0.scale": (32,),
@@ -121,9 +200,9 @@ def test_shapes_of_a_known_network():
 
 
 def test_shapes_of_convolutions():
-    problem = NetworkSpec(inputs=0, outputs=6, image=(4, 84, 84))
+    spec = NetworkSpec(inputs=0, outputs=6, image=(4, 84, 84))
     nature = Architecture((512,), channels=(32, 64, 64), kernels=(8, 4, 3), strides=(4, 2, 1))
-    found = shapes(problem, nature)
+    found = shapes(spec, nature)
     assert found["conv1.weight"] == (64, 32, 4, 4)
     assert found["hidden0.weight"] == (64 * 7 * 7, 512)
     with pytest.raises(ValueError, match="leave nothing"):
@@ -177,7 +256,7 @@ def test_layers_have_masks_as_wide_as_they_are():
 
 
 def test_only_layers_as_wide_as_the_one_before_have_room_for_a_gate():
-    layout = Layout(NetworkSpec(3, 2), signature(Architecture((16, 16, 32, 8, 8))))
+    layout = NetworkLayout(NetworkSpec(3, 2), signature(Architecture((16, 16, 32, 8, 8))))
     gates = [name for name in layout.shapes if name.endswith("gate")]
     assert gates == ["hidden1.gate", "hidden4.gate"]
     assert layout.shapes["hidden3.weight"] == (32, 8)

@@ -8,7 +8,6 @@ from gymnasium import spaces
 
 from evorl.algorithms.dqn import DQN
 from evorl.algorithms.noise import BLOCK
-from evorl.config import Hyperparameters
 from evorl.envs import EnvSpec, make_vector_env
 from evorl.experience import ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
@@ -58,11 +57,10 @@ def make_parts(agents, n_step=1, shared=False, **changed):
     env = make_vector_env(EnvSpec(ID, backend="sync"), agents, ENVS)
     values = {"epsilon_start": 0.9, "epsilon_end": 0.2, "epsilon_steps": 60} | changed
     genomes = [
-        Genome(i, Architecture(HIDDEN[i % 3]), Hyperparameters(**values).model_dump())
-        for i in range(agents)
+        Genome(i, Architecture(HIDDEN[i % 3]), DQN(**values).hyperparameters) for i in range(agents)
     ]
-    problem = make_problem(env.observation, env.num_actions)
-    population = population_of(genomes, problem, DQN(), seed=SEED)
+    spec = make_problem(env.observation, env.num_actions)
+    population = population_of(genomes, spec, DQN(), seed=SEED)
     observation = env.observation
     buffer = ReplayBuffer(
         CAPACITY, observation.shape, observation.dtype, n_step, 1 if shared else agents
@@ -97,7 +95,7 @@ def held(buffer):
 def played(population, agent, n_step, rounds=ROUNDS, generations=2):
     """One agent's windows by the definitions: (rows in order, steps, episodes)."""
     genome = population.genomes[agent]
-    module = to_module(population.problem, genome.architecture, population.state(agent).online)
+    module = to_module(population.spec, genome.architecture, population.state(agent).online)
     rows, steps, episodes = [], 0, 0
     for generation in range(generations):
         random = generator(SEED, "explore", generation, agent)
@@ -187,9 +185,9 @@ def test_exploration_follows_the_agents_own_steps():
 def test_native_rows_that_are_no_steps_are_neither_stored_nor_counted():
     env = make_vector_env(EnvSpec("CartPole-v1", backend="native"), 2, 4)
     problem = make_problem(env.observation, env.num_actions)
-    hyperparameters = Hyperparameters().model_dump()
+    hyperparameters = DQN().hyperparameters
     genomes = [Genome(i, Architecture((8,)), hyperparameters) for i in range(2)]
-    population = population_of(genomes, problem, DQN())
+    population = population_of(genomes, spec, DQN())
     buffer = ReplayBuffer(1000, (4,), torch.float32, 1, num_replays=2)
     sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(2)])
     collect, context = Collect(population, env, buffer, sampler, n_step=1, seed=1), Context(2)

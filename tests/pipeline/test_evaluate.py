@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import EvaluationConfig, Hyperparameters
+from evorl.config import EvaluationConfig
 from evorl.envs import EnvSpec, make_episodes
 from evorl.genome import Architecture, Genome
 from evorl.networks.module import to_module
@@ -52,16 +52,16 @@ def counted():
 
 
 def make_population(episodes, shapes=SHAPES):
-    hyperparameters = Hyperparameters().model_dump()
+    hyperparameters = DQN().hyperparameters
     genomes = [Genome(i, shape, hyperparameters) for i, shape in enumerate(shapes)]
-    problem = make_problem(episodes.observation, episodes.num_actions)
-    return population_of(genomes, problem, DQN(), seed=4)
+    spec = make_problem(episodes.observation, episodes.num_actions)
+    return population_of(genomes, spec, DQN(), seed=4)
 
 
 def by_hand(population, agent, env_id, seed, max_steps):
     """(return, steps) of one greedy episode."""
     genome = population.genomes[agent]
-    module = to_module(population.problem, genome.architecture, population.state(agent).online)
+    module = to_module(population.spec, genome.architecture, population.state(agent).online)
     env = gymnasium.make(env_id)
     obs, _ = env.reset(seed=seed)
     total = steps = 0

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import ExploreConfig, MutationConfig, SelectionConfig
+from evorl.config import ExploreConfig, MutationConfig
 from evorl.evolution.explore import make_explore
 from evorl.evolution.mutation import Mutation
-from evorl.evolution.selection import Selection
+from evorl.evolution.selection import Truncation
 from evorl.evolution.spaces import Space
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
@@ -37,7 +37,7 @@ def make_evolve(mutation=None, **selection):
     population = population_of(genomes, NetworkSpec(4, 2), seed=3)
     explore = make_explore(ExploreConfig(), SPACES)
     evolve = Evolve(
-        Selection(SelectionConfig(**selection)),
+        Truncation(**selection),
         Mutation(mutation or MutationConfig(), population.specs, explore),
         SimpleNamespace(champion=None, score=-np.inf),  # nobody was ever seen
         genomes,

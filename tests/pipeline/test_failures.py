@@ -11,7 +11,6 @@ from gymnasium import spaces
 from evorl.algorithms.dqn import DQN
 from evorl.config import EvaluationConfig, parse_config
 from evorl.envs import EnvSpec, make_episodes, make_vector_env
-from evorl.envs.spaces import ActionSpec
 from evorl.errors import EnvError
 from evorl.experience import ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
@@ -85,8 +84,7 @@ def spec_of(backend="sync", limit=MANY, **kwargs):
 
 def population_of(env):
     genomes = [Genome(i, {"q": Architecture((8,))}, DQN().hyperparameters) for i in range(AGENTS)]
-    action = ActionSpec("discrete", env.num_actions)
-    networks = DQN().networks(observation_spec(env.observation), action)
+    networks = DQN().networks(observation_spec(env.observation), env.action)
     return Population(genomes, networks, DQN(), seed=3)
 
 

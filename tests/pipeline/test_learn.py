@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import BudgetConfig, Hyperparameters, ReplayConfig
+from evorl.config import BudgetConfig, ReplayConfig
 from evorl.experience import PrioritisedSampler, ReplayBuffer, Transitions, UniformSampler
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
@@ -16,7 +16,7 @@ from tests.reference import population_of
 
 torch.set_num_threads(1)
 
-PROBLEM = NetworkSpec(4, 3)
+SPEC = NetworkSpec(4, 3)
 AGENTS = [
     {"hidden": (16, 16), "lr": 1e-2, "learn_step": 1, "batch_size": 8},
     {"hidden": (16,), "lr": 1e-3, "learn_step": 3, "batch_size": 5},
@@ -29,9 +29,9 @@ def make_population(agents=AGENTS):
     genomes = []
     for i, values in enumerate(agents):
         own = {name: value for name, value in values.items() if name != "hidden"}
-        numbers = Hyperparameters(**own).model_dump()
+        numbers = DQN(**own).hyperparameters
         genomes.append(Genome(i, Architecture(values["hidden"]), numbers))
-    return population_of(genomes, PROBLEM, DQN(), seed=2)
+    return population_of(genomes, SPEC, DQN(), seed=2)
 
 
 def make_learn(population, prioritised=False, shared=True, items=60, **options):

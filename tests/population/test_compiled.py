@@ -20,7 +20,7 @@ from tests.population.test_population import (
     MIXED,
     NINE,
     PARTS,
-    PROBLEM,
+    SPEC,
     assert_padding_zero,
     trained,
 )
@@ -79,9 +79,9 @@ def test_a_program_on_disk_is_not_taken_for_another():
 def assert_equal_to_eager(compiled, algorithm, updates, dtype, tolerance):
     """After one round of the data that `trained` gives."""
     genomes = compiled.genomes
-    eager = population_of(genomes, PROBLEM, algorithm, dtype=dtype)
-    plans = compiled.requests(updates)  # its batches are wider: the data lie elsewhere
-    eager.learn(random_samples(plans, PROBLEM, np.random.default_rng(0), dtype=dtype), plans)
+    eager = population_of(genomes, SPEC, algorithm, dtype=dtype)
+    requests = compiled.requests(updates)  # its batches are wider: the data lie elsewhere
+    eager.learn(random_samples(requests, SPEC, np.random.default_rng(0), dtype=dtype), requests)
     for i in range(len(genomes)):
         a, b = compiled.state(i), eager.state(i)
         for part in PARTS:
@@ -98,11 +98,11 @@ def test_single_updates_equal_a_round_of_them():
     """A round of one update is a program of its own; rewards of three steps are folded in both."""
 
     def learned(rounds):
-        population = population_of(NINE[:2], PROBLEM, DQN(), compiled=True)
-        plans = population.requests(np.full(2, 4))
+        population = population_of(NINE[:2], SPEC, DQN(), compiled=True)
+        requests = population.requests(np.full(2, 4))
         random = np.random.default_rng(0)
-        samples = random_samples(plans, PROBLEM, random, dtype=torch.float32, steps=3)
-        (shape,) = (plan.shape for plan in plans)
+        samples = random_samples(requests, SPEC, random, dtype=torch.float32, steps=3)
+        (shape,) = (request.shape for request in requests)
         apart = [field.view(*shape, *field.shape[1:]) for field in samples]
         losses = []
         for part in np.split(np.arange(4), rounds):
@@ -124,20 +124,20 @@ def test_single_updates_equal_a_round_of_them():
 @pytest.mark.slow
 @needs_compiler
 def test_agents_that_see_images_are_compiled_too():
-    problem = NetworkSpec(0, 3, image=(1, 6, 5), scale=1 / 255)
+    spec = NetworkSpec(0, 3, image=(1, 6, 5), scale=1 / 255)
     architecture = Architecture((8,), channels=(2,), kernels=(3,), strides=(1,))
     genomes = [genome(i, architecture, batch_size=4) for i in range(2)]
-    compiled, eager = (population_of(genomes, problem, DQN(), compiled=c) for c in (True, False))
-    plans = compiled.requests(np.full(2, 3))
+    compiled, eager = (population_of(genomes, spec, DQN(), compiled=c) for c in (True, False))
+    requests = compiled.requests(np.full(2, 3))
     samples = random_samples(
-        plans, NetworkSpec(30, 3), np.random.default_rng(0), dtype=torch.float32
+        requests, NetworkSpec(30, 3), np.random.default_rng(0), dtype=torch.float32
     )
     obs, later = (
         (40 * field.abs()).clamp(max=255).to(torch.uint8).view(-1, 1, 6, 5)
         for field in (samples.obs, samples.next_obs)
     )
     for population in (compiled, eager):
-        population.learn(samples._replace(obs=obs, next_obs=later), plans)
+        population.learn(samples._replace(obs=obs, next_obs=later), requests)
     assert not compiled.compiled.failed
     for i in range(2):
         for name, value in compiled.state(i).online.items():
@@ -157,19 +157,19 @@ def resized(own, by):
 @pytest.mark.parametrize("first", [(3, 3), (1, 2)])  # what they have in common is no rule
 def test_groups_and_rounds_of_any_size_share_a_program(first):
     """Of one, too; other genomes each time, of other widths and with other batches."""
-    population = population_of(NINE[:2], PROBLEM, DQN(), compiled=True)
+    population = population_of(NINE[:2], SPEC, DQN(), compiled=True)
     torch._dynamo.utils.counters.clear()
     random = np.random.default_rng(0)
     sizes = (first, (2, 3), (1, 4), (5, 1))
     for size, updates in sizes:
         genomes = [resized(g, size) for g in NINE[:size]]
-        fresh, eager = (population_of(genomes, PROBLEM, DQN()) for _ in range(2))
+        fresh, eager = (population_of(genomes, SPEC, DQN()) for _ in range(2))
         population.rebuild(genomes, [fresh.state(i) for i in range(size)])
-        plans = population.requests(np.full(size, updates))
-        samples = random_samples(plans, PROBLEM, random, dtype=torch.float32)
+        requests = population.requests(np.full(size, updates))
+        samples = random_samples(requests, SPEC, random, dtype=torch.float32)
         samples = Samples(*map(as_rows_of_a_buffer, samples))
-        population.learn(samples, plans)
-        eager.learn(samples, plans)
+        population.learn(samples, requests)
+        eager.learn(samples, requests)
         for i in range(size):
             for name, value in population.state(i).online.items():
                 torch.testing.assert_close(value, eager.state(i).online[name], rtol=0, atol=2e-5)
@@ -195,41 +195,41 @@ def traced_only(monkeypatch):
 @pytest.mark.parametrize("options", [{}, {"n_step": 3}, {"one_hot": True}])
 def test_whatever_the_network_sizes_share_a_program(traced_only, algorithm, architecture, options):
     n_step, one_hot = options.get("n_step", 1), "one_hot" in options
-    problem = NetworkSpec(6, 3, one_hot=one_hot)
-    population = population_of([genome(0, architecture)], problem, algorithm, compiled=True)
+    spec = NetworkSpec(6, 3, one_hot=one_hot)
+    population = population_of([genome(0, architecture)], spec, algorithm, compiled=True)
     torch._dynamo.utils.counters.clear()
     random = np.random.default_rng(0)
     for size, updates, batch, wider in ((1, 3, 4, 1), (3, 3, 7, 5), (2, 1, 4, 1), (4, 2, 16, 9)):
         hidden = tuple(wider * units for units in architecture.hidden)
         grown = dataclasses.replace(architecture, hidden=hidden)
         genomes = [genome(i, grown, batch_size=batch) for i in range(size)]
-        fresh = population_of(genomes, problem, algorithm)
+        fresh = population_of(genomes, spec, algorithm)
         population.rebuild(genomes, [fresh.state(i) for i in range(size)])
-        plans = population.requests(np.full(size, updates))
-        samples = random_samples(plans, problem, random, steps=n_step, dtype=torch.float32)
+        requests = population.requests(np.full(size, updates))
+        samples = random_samples(requests, spec, random, steps=n_step, dtype=torch.float32)
         if one_hot:
             indices = torch.zeros_like(samples.action)
             samples = samples._replace(obs=indices, next_obs=indices)
-        population.learn(Samples(*map(as_rows_of_a_buffer, samples)), plans)
+        population.learn(Samples(*map(as_rows_of_a_buffer, samples)), requests)
     assert not population.compiled.failed
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 def test_a_loop_over_agents_has_a_program_for_each_number_of_them(traced_only):
     """But not for each number of updates."""
-    problem = NetworkSpec(0, 3, image=(1, 16, 16))
+    spec = NetworkSpec(0, 3, image=(1, 16, 16))
     convolved = Architecture((8,), channels=(4,), kernels=(3,), strides=(1,))
-    population = population_of([genome(0, convolved)], problem, DQN(), compiled=True)
+    population = population_of([genome(0, convolved)], spec, DQN(), compiled=True)
     torch._dynamo.utils.counters.clear()
     random = np.random.default_rng(0)
     for size, updates in ((2, 3), (3, 3), (3, 2), (3, 4), (2, 2)):
         genomes = [genome(i, convolved, batch_size=2) for i in range(size)]
-        fresh = population_of(genomes, problem, DQN())
+        fresh = population_of(genomes, spec, DQN())
         population.rebuild(genomes, [fresh.state(i) for i in range(size)])
-        plans = population.requests(np.full(size, updates))
-        samples = random_samples(plans, NetworkSpec(256, 3), random, dtype=torch.float32)
+        requests = population.requests(np.full(size, updates))
+        samples = random_samples(requests, NetworkSpec(256, 3), random, dtype=torch.float32)
         obs, later = (field.view(-1, 1, 16, 16) for field in (samples.obs, samples.next_obs))
-        population.learn(samples._replace(obs=obs, next_obs=later), plans)
+        population.learn(samples._replace(obs=obs, next_obs=later), requests)
     assert not population.compiled.failed
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
 
@@ -239,13 +239,13 @@ def test_a_loop_over_agents_has_a_program_for_each_number_of_them(traced_only):
 def test_in_half_precision_too():
     """Products are in bfloat16; so much of both that they are near, though never alike."""
     pair = [
-        population_of(NINE[:2], PROBLEM, DQN(), compiled=compiled, half=torch.bfloat16)
+        population_of(NINE[:2], SPEC, DQN(), compiled=compiled, half=torch.bfloat16)
         for compiled in (True, False)
     ]
     random = np.random.default_rng(0)
-    plans = pair[0].requests(np.full(2, 3))
-    samples = random_samples(plans, PROBLEM, random, dtype=torch.float32)
-    losses = [population.learn(samples, plans).loss for population in pair]
+    requests = pair[0].requests(np.full(2, 3))
+    samples = random_samples(requests, SPEC, random, dtype=torch.float32)
+    losses = [population.learn(samples, requests).loss for population in pair]
     assert not pair[0].compiled.failed
     np.testing.assert_allclose(*losses, rtol=0.05)
 
@@ -257,11 +257,11 @@ def test_a_program_called_directly_gives_the_same_bits(monkeypatch):
     genomes = NARROW[-3:]  # a group of two, and one of one
 
     def states():
-        population = population_of(genomes, PROBLEM, DQN(), compiled=True)
+        population = population_of(genomes, SPEC, DQN(), compiled=True)
         random = np.random.default_rng(0)
         for most in (3, 2, 3):
-            plans = population.requests(most - np.arange(len(genomes)) % 2)
-            population.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
+            requests = population.requests(most - np.arange(len(genomes)) % 2)
+            population.learn(random_samples(requests, SPEC, random, dtype=torch.float32), requests)
         assert not population.compiled.failed
         return population, [population.state(i) for i in range(len(genomes))]
 
@@ -291,11 +291,11 @@ def test_when_compiling_fails_the_update_goes_on_eagerly(monkeypatch):
     with pytest.warns(UserWarning, match=r"going on without it: no compiler$") as caught:
         compiled = trained(NARROW, 2, sizes, compiled=True)
     assert len(caught) == len(calls) == 1
-    eager = population_of(NARROW, PROBLEM, DQN(), kinds=kinds_of(PROBLEM, NARROW, compiled=True))
+    eager = population_of(NARROW, SPEC, DQN(), kinds=kinds_of(SPEC, NARROW, compiled=True))
     random = np.random.default_rng(0)
     for _ in range(2):
-        plans = compiled.requests(sizes)
-        eager.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
+        requests = compiled.requests(sizes)
+        eager.learn(random_samples(requests, SPEC, random, dtype=torch.float32), requests)
     for i in range(len(NARROW)):
         for name, value in compiled.state(i).online.items():
             assert torch.equal(value, eager.state(i).online[name])
@@ -332,12 +332,12 @@ def test_without_a_compiler_there_is_one_warning(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = torch.load(tmp_path / "online.pt")
-    kinds = kinds_of(PROBLEM, MIXED[:3], compiled=True)
-    eager = population_of(MIXED[:3], PROBLEM, DQN(), kinds=kinds)
+    kinds = kinds_of(SPEC, MIXED[:3], compiled=True)
+    eager = population_of(MIXED[:3], SPEC, DQN(), kinds=kinds)
     random = np.random.default_rng(0)
     for _ in range(2):
-        plans = eager.requests(np.full(3, 4))
-        eager.learn(random_samples(plans, PROBLEM, random, dtype=torch.float32), plans)
+        requests = eager.requests(np.full(3, 4))
+        eager.learn(random_samples(requests, SPEC, random, dtype=torch.float32), requests)
     for i in range(3):
         for name, value in found[i].items():
             assert torch.equal(value, eager.state(i).online[name])

@@ -14,7 +14,7 @@ from evorl.population import grouping
 from evorl.population.grouping import CALL, Kind, kinds_of, multiply_adds
 from tests.reference import genome
 
-PROBLEM = NetworkSpec(8, 4)
+SPEC = NetworkSpec(8, 4)
 
 
 def agent(i, hidden=(64, 64), batch=64):
@@ -22,13 +22,13 @@ def agent(i, hidden=(64, 64), batch=64):
 
 
 def sizes(genomes, compiled):
-    return sorted(Counter(kinds_of(PROBLEM, genomes, compiled)).values())
+    return sorted(Counter(kinds_of(SPEC, genomes, compiled)).values())
 
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_alike_agents_are_one_matrix(compiled):
     alike = signature(Architecture((64, 64)))._replace(gates=not compiled)
-    assert set(kinds_of(PROBLEM, [agent(i) for i in range(8)], compiled)) == {Kind(alike, 64)}
+    assert set(kinds_of(SPEC, [agent(i) for i in range(8)], compiled)) == {Kind(alike, 64)}
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -48,23 +48,23 @@ def test_compiled_depths_part_where_arithmetic_counts():
 
 def test_a_narrow_agent_rides_along_and_a_wide_one_gets_a_matrix_of_its_own():
     others = [agent(i) for i in range(7)]
-    kinds = kinds_of(PROBLEM, [*others, agent(7, (48, 48))], compiled=True)
+    kinds = kinds_of(SPEC, [*others, agent(7, (48, 48))], compiled=True)
     assert {kind.signature.widths for kind in kinds} == {(64, 64)}
-    kinds = kinds_of(PROBLEM, [*others, agent(7, (90, 60))], compiled=True)
+    kinds = kinds_of(SPEC, [*others, agent(7, (90, 60))], compiled=True)
     assert [kind.signature.widths for kind in kinds] == [(64, 64)] * 7 + [(96, 64)]
 
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_layers_keep_their_own_widths_unless_some_agent_passes_one_by(compiled):
     tapered = [agent(i, (128, 32)) for i in range(4)]
-    (kind,) = set(kinds_of(PROBLEM, tapered, compiled))
+    (kind,) = set(kinds_of(SPEC, tapered, compiled))
     assert (kind.signature.widths, kind.skips) == ((128, 32), False)
-    (kind,) = set(kinds_of(PROBLEM, [*tapered[:2], agent(4, (96, 48))], compiled))
+    (kind,) = set(kinds_of(SPEC, [*tapered[:2], agent(4, (96, 48))], compiled))
     assert (kind.signature.widths, kind.skips) == ((128, 48), False)
     gated = genome(0, Architecture((16, 16, 8), gated=(False, True, False)))
-    (kind,) = kinds_of(PROBLEM, [gated], compiled)
+    (kind,) = kinds_of(SPEC, [gated], compiled)
     assert (kind.signature.widths, kind.skips) == ((16, 16, 16), True)
-    (kind,) = set(kinds_of(PROBLEM, [agent(0, (16, 8)), agent(1, (8,))], compiled))
+    (kind,) = set(kinds_of(SPEC, [agent(0, (16, 8)), agent(1, (8,))], compiled))
     assert (kind.signature.widths, kind.skips) == ((16, 16), True)
 
 
@@ -76,7 +76,7 @@ def test_agents_that_differ_in_more_than_size_share_no_matrix():
 def test_compiled_widths_are_rounded_up_by_little():
     """One program has them all. What is eager has fewer widths, and more agents in each matrix."""
     for compiled, expected in ((True, (80, 112)), (False, (96, 128))):
-        (kind,) = kinds_of(PROBLEM, [agent(0, (70, 100), batch=48)], compiled)
+        (kind,) = kinds_of(SPEC, [agent(0, (70, 100), batch=48)], compiled)
         assert (kind.signature.widths, kind.batch) == (expected, 48)
 
 
@@ -95,7 +95,7 @@ def cost(genomes, kinds, compiled):
     total = len(set(kinds)) * CALL[compiled]
     for own, kind in zip(genomes, kinds, strict=True):
         depth = len(kind.signature.widths) if compiled else own.architectures["q"].depth
-        total += kind.batch * multiply_adds(PROBLEM, first_layers(kind.signature, depth))
+        total += kind.batch * multiply_adds(SPEC, first_layers(kind.signature, depth))
     return total
 
 
@@ -119,7 +119,7 @@ def as_one_kind(kinds, compiled):
 @settings(max_examples=200, deadline=None)
 def test_the_answer_fits_is_no_dearer_than_the_extremes_and_knows_no_order(found, compiled, random):
     genomes = [agent(i, tuple(hidden), batch) for i, (hidden, batch) in enumerate(found)]
-    kinds = kinds_of(PROBLEM, genomes, compiled)
+    kinds = kinds_of(SPEC, genomes, compiled)
     for own, kind in zip(genomes, kinds, strict=True):
         hidden, widths = own.architectures["q"].hidden, kind.signature.widths
         room = {"widths": widths, "gates": kind.skips or not compiled}
@@ -130,23 +130,23 @@ def test_the_answer_fits_is_no_dearer_than_the_extremes_and_knows_no_order(found
         assert not kind.skips or len(set(widths)) == 1
         assert kind.skips or len(widths) == own.architectures["q"].depth
         assert kind.batch >= own.hyperparameters["batch_size"]
-    alone = [kinds_of(PROBLEM, [own], compiled)[0] for own in genomes]
+    alone = [kinds_of(SPEC, [own], compiled)[0] for own in genomes]
     together = [as_one_kind(alone, compiled)] * len(alone)
     for extreme in (alone, together):
         assert cost(genomes, kinds, compiled) <= cost(genomes, extreme, compiled) * (1 + 1e-9)
     order = list(range(len(genomes)))
     random.shuffle(order)
-    assert kinds_of(PROBLEM, [genomes[i] for i in order], compiled) == [kinds[i] for i in order]
+    assert kinds_of(SPEC, [genomes[i] for i in order], compiled) == [kinds[i] for i in order]
 
 
-def the_slow_way(problem, genomes, compiled):
+def the_slow_way(spec, genomes, compiled):
     """By the definition: all agents listed, and all pairs weighed anew before every merge."""
-    own = [kinds_of(problem, [g], compiled)[0] for g in genomes]
+    own = [kinds_of(spec, [g], compiled)[0] for g in genomes]
 
     def weighed(part):
         as_one = as_one_kind(part, compiled)
         depths = [len((as_one if compiled else kind).signature.widths) for kind in part]
-        work = sum(multiply_adds(problem, first_layers(as_one.signature, d)) for d in depths)
+        work = sum(multiply_adds(spec, first_layers(as_one.signature, d)) for d in depths)
         return CALL[compiled] + as_one.batch * work
 
     def best_merge(parts):
@@ -168,7 +168,7 @@ def the_slow_way(problem, genomes, compiled):
 
 @st.composite
 def crowds(draw):
-    """A problem, and agents of it that differ in everything that counts, many of them alike."""
+    """A spec, and agents of it that differ in everything that counts, many of them alike."""
     image = draw(st.sampled_from([None, (2, 9, 9)]))
     widths = draw(st.lists(st.integers(1, 300), min_size=1, max_size=4))
     batches = draw(st.lists(st.integers(1, 300), min_size=1, max_size=24))
@@ -203,7 +203,7 @@ def test_many_agents_get_the_answer_of_the_slow_way(compiled):
     """Among them pairs that save alike: batches in equal steps."""
     hidden = [(64, 64), (48,), (64, 32, 16)]
     genomes = [agent(i, hidden[i % 7 % 3], 8 + 2 * (i % 40)) for i in range(50)]
-    assert kinds_of(PROBLEM, genomes, compiled) == the_slow_way(PROBLEM, genomes, compiled)
+    assert kinds_of(SPEC, genomes, compiled) == the_slow_way(SPEC, genomes, compiled)
 
 
 def test_the_work_of_a_part_is_counted_once(monkeypatch):
@@ -215,7 +215,7 @@ def test_the_work_of_a_part_is_counted_once(monkeypatch):
         return multiply_adds(*arguments)
 
     monkeypatch.setattr(grouping, "multiply_adds", counted)
-    kinds_of(PROBLEM, [agent(i, batch=16 + i) for i in range(60)], compiled=False)
+    kinds_of(SPEC, [agent(i, batch=16 + i) for i in range(60)], compiled=False)
     assert len(calls) <= 2 * 60  # there are at most as many merges as agents
 
 

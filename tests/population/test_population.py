@@ -28,7 +28,7 @@ from tests.reference import (
 
 torch.set_num_threads(1)
 
-PROBLEM = NetworkSpec(inputs=6, outputs=3)
+SPEC = NetworkSpec(inputs=6, outputs=3)
 MATRICES = ("theta", "target", "m", "v")
 PARTS = ("online", "target", "m", "v")
 
@@ -86,14 +86,14 @@ def trained(
 ):
     """A population after some rounds on random data; rows in `nan` are spoiled first."""
     dtype = options.get("dtype", torch.float32)
-    population = population_of(genomes, PROBLEM, algorithm or DQN(), **options)
+    population = population_of(genomes, SPEC, algorithm or DQN(), **options)
     for group, numbers in zip(population.groups, population.members, strict=True):
         group.theta[np.isin(numbers, nan)] = torch.nan
     random = np.random.default_rng(seed)
     for _ in range(rounds):
-        plans = population.requests(updates_of(genomes, 4) if updates is None else updates)
-        samples = random_samples(plans, PROBLEM, random, dtype=dtype, garbage=garbage)
-        learned = population.learn(samples, plans)
+        requests = population.requests(updates_of(genomes, 4) if updates is None else updates)
+        samples = random_samples(requests, SPEC, random, dtype=dtype, garbage=garbage)
+        learned = population.learn(samples, requests)
         if each is not None:
             each(learned)
     return population
@@ -112,18 +112,18 @@ def compared(double, loss_kind, periodic, steps, dtype, rounds, per_round):
     """Train together and alone; (population, agents alone)."""
     options = {"double": double, "loss_kind": loss_kind}
     algorithm = DQN(**options, target_update="periodic" if periodic else "soft")
-    population = population_of(MIXED, PROBLEM, algorithm, dtype=dtype)
+    population = population_of(MIXED, SPEC, algorithm, dtype=dtype)
     opened_gates(population)
     alone = [
-        LoneAgent(PROBLEM, g, population.state(i), periodic=periodic, dtype=dtype, **options)
+        LoneAgent(SPEC, g, population.state(i), periodic=periodic, dtype=dtype, **options)
         for i, g in enumerate(MIXED)
     ]
     random = np.random.default_rng(5)
     for _ in range(rounds):
-        plans = population.requests(updates_of(MIXED, per_round))
-        samples = random_samples(plans, PROBLEM, random, steps=steps, dtype=dtype)
-        learned = population.learn(samples, plans)
-        losses = learn_alone(alone, samples, plans)
+        requests = population.requests(updates_of(MIXED, per_round))
+        samples = random_samples(requests, SPEC, random, steps=steps, dtype=dtype)
+        learned = population.learn(samples, requests)
+        losses = learn_alone(alone, samples, requests)
         tolerance = 1e-9 if dtype == torch.float64 else 1e-3
         np.testing.assert_allclose(learned.loss, losses, rtol=tolerance, atol=tolerance)
     assert population.alive.all()
@@ -146,7 +146,7 @@ def test_mixed_population_covers_what_it_should():
         "silu",
     }
     assert {g.architectures["q"].depth for g in MIXED} == {1, 2, 3}
-    groups = population_of(MIXED, PROBLEM, DQN()).groups
+    groups = population_of(MIXED, SPEC, DQN()).groups
     assert sorted(group.size for group in groups) == [1, 2, 2, 2, 2, 3]
 
 
@@ -185,7 +185,7 @@ def test_widths_in_one_matrix_learn_what_they_learn_alone(layer_norm, dueling, w
     wide = signature(genomes[-1].architectures["q"])._replace(widths=(96,) * 3)
     kind = Kind((wide,), 16, skips=(True,))
     population = population_of(
-        genomes, PROBLEM, DQN(), compiled=whole, kinds=[kind] * 4, dtype=torch.float64
+        genomes, SPEC, DQN(), compiled=whole, kinds=[kind] * 4, dtype=torch.float64
     )
     if population.compiled:
         population.compiled.failed = True  # its layout is what counts here
@@ -194,13 +194,13 @@ def test_widths_in_one_matrix_learn_what_they_learn_alone(layer_norm, dueling, w
     population.rebuild(genomes, states, [kind] * 4)
     assert population.kinds == [kind]
     options = {"double": True, "loss_kind": "huber", "periodic": False}
-    alone = [LoneAgent(PROBLEM, g, states[i], **options) for i, g in enumerate(genomes)]
+    alone = [LoneAgent(SPEC, g, states[i], **options) for i, g in enumerate(genomes)]
     random = np.random.default_rng(0)
     for _ in range(5):
-        plans = population.requests(np.full(4, 10))
-        samples = random_samples(plans, PROBLEM, random, dtype=torch.float64)
-        population.learn(samples, plans)
-        learn_alone(alone, samples, plans)
+        requests = population.requests(np.full(4, 10))
+        samples = random_samples(requests, SPEC, random, dtype=torch.float64)
+        population.learn(samples, requests)
+        learn_alone(alone, samples, requests)
     for i, agent in enumerate(alone):
         assert agent.updates == population.state(i).steps == 50
         for part, expected in agent.parts().items():
@@ -240,18 +240,18 @@ def test_padded_samples_do_not_matter(dtype, huge):
 
 
 def test_outputs_equal_plain_modules():
-    population = opened_gates(population_of(MIXED, PROBLEM, DQN(), dtype=torch.float64))
+    population = opened_gates(population_of(MIXED, SPEC, DQN(), dtype=torch.float64))
     obs = torch.from_numpy(np.random.default_rng(0).normal(size=(len(MIXED), 11, 6)))
     for numbers, group in zip(population.members, population.groups, strict=True):
         values = group.values(obs[torch.from_numpy(numbers)])
         for row, i in enumerate(numbers):
-            alone = LoneNetwork(PROBLEM, MIXED[i].architectures["q"])
+            alone = LoneNetwork(SPEC, MIXED[i].architectures["q"])
             alone.load(population.state(i).online)
             torch.testing.assert_close(values[row].T, alone(obs[i]), rtol=0, atol=1e-12)
 
 
 def test_act_is_greedy_where_not_exploring():
-    population = population_of(MIXED, PROBLEM, DQN(), dtype=torch.float64)
+    population = population_of(MIXED, SPEC, DQN(), dtype=torch.float64)
     draw = np.random.default_rng(0)
     obs = draw.normal(size=(len(MIXED), 40, 6))
     explore = draw.random((len(MIXED), 40)) < 0.5
@@ -259,7 +259,7 @@ def test_act_is_greedy_where_not_exploring():
     noise = {"chance": np.where(explore, 0.0, 1.0), "action": random}
     actions = population.act(obs, noise, np.full(len(MIXED), 0.5))
     for i, g in enumerate(MIXED):
-        alone = LoneNetwork(PROBLEM, g.architectures["q"])
+        alone = LoneNetwork(SPEC, g.architectures["q"])
         alone.load(population.state(i).online)
         greedy = alone(torch.from_numpy(obs[i])).argmax(1).numpy()
         np.testing.assert_array_equal(actions[i], np.where(explore[i], random[i], greedy))
@@ -267,11 +267,11 @@ def test_act_is_greedy_where_not_exploring():
 
 
 def test_act_in_one_group_equals_act_in_many():
-    many = population_of(MIXED, PROBLEM, DQN())
+    many = population_of(MIXED, SPEC, DQN())
     obs = np.random.default_rng(0).normal(size=(len(MIXED), 40, 6)).astype(np.float32)
     never, nothing = np.zeros((len(MIXED), 40), bool), np.zeros((len(MIXED), 40), np.int64)
     actions = many.act(obs, never, nothing)
-    one = population_of(MIXED[:3], PROBLEM, DQN())
+    one = population_of(MIXED[:3], SPEC, DQN())
     assert len(one.groups) == 1
     np.testing.assert_array_equal(one.act(obs[:3], never[:3], nothing[:3]), actions[:3])
 
@@ -283,12 +283,12 @@ def test_agents_not_due_keep_every_bit(periodic):
     )
     before = [population.state(i) for i in range(len(MIXED))]
     due = np.arange(len(MIXED)) % 2
-    plans = population.requests(due * 8)
+    requests = population.requests(due * 8)
     learned = population.learn(
         random_samples(
-            plans, PROBLEM, np.random.default_rng(1), dtype=torch.float32, garbage=100.0
+            requests, SPEC, np.random.default_rng(1), dtype=torch.float32, garbage=100.0
         ),
-        plans,
+        requests,
     )
     np.testing.assert_array_equal(np.isnan(learned.loss), due == 0)
     assert population.alive.all()
@@ -301,10 +301,10 @@ def test_agents_not_due_keep_every_bit(periodic):
 
 
 def test_a_round_without_updates_changes_nothing():
-    population, untouched = (population_of(MIXED, PROBLEM, DQN()) for _ in range(2))
-    plans = population.requests(np.zeros(len(MIXED), np.int64))
-    samples = random_samples(plans, PROBLEM, np.random.default_rng(0), dtype=torch.float32)
-    learned = population.learn(samples, plans)
+    population, untouched = (population_of(MIXED, SPEC, DQN()) for _ in range(2))
+    requests = population.requests(np.zeros(len(MIXED), np.int64))
+    samples = random_samples(requests, SPEC, np.random.default_rng(0), dtype=torch.float32)
+    learned = population.learn(samples, requests)
     assert np.isnan(learned.loss).all()
     assert population.alive.all()
     assert_same_bits(population, untouched, range(len(MIXED)))
@@ -321,8 +321,8 @@ def test_nan_kills_one_agent_and_touches_no_other(sick):
     assert_same_bits(healthy, spoiled, others)
     assert [sick] == [
         int(agent)
-        for plan in spoiled.requests(updates)
-        for agent, count in zip(plan.agents, plan.updates, strict=True)
+        for request in spoiled.requests(updates)
+        for agent, count in zip(request.agents, request.updates, strict=True)
         if count == 0
     ]
 
@@ -343,7 +343,7 @@ def test_the_dead_stay_dead_and_their_group_goes_on():
 
 
 def test_mark_dead_sees_weights_before_any_loss_does():
-    population = population_of(MIXED, PROBLEM, DQN())
+    population = population_of(MIXED, SPEC, DQN())
     population.groups[0].theta[1, 3] = torch.inf
     assert population.mark_dead().tolist() == [int(population.members[0][1])]
 
@@ -360,31 +360,31 @@ def test_same_bits_among_any_number_of_neighbours(count, layer_norm):
             genome(i, Architecture((32, 20 + i), layer_norm=layer_norm), lr=1e-3 * (i + 1))
             for i in range(size)
         ]
-        population = population_of(genomes, PROBLEM, DQN())
+        population = population_of(genomes, SPEC, DQN())
         for step in range(20):
-            plans = population.requests(np.full(size, 1))
+            requests = population.requests(np.full(size, 1))
             parts = [  # agent i's data don't depend on how many agents there are
                 random_samples(
-                    [plan_of_one(plans[0], i)],
-                    PROBLEM,
+                    [request_of_one(requests[0], i)],
+                    SPEC,
                     np.random.default_rng((step, i)),
                     dtype=torch.float32,
                 )
                 for i in range(size)
             ]
             samples = Samples(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
-            population.learn(samples, plans)
+            population.learn(samples, requests)
         return population
 
     assert_same_bits(trained_group(2), trained_group(count), range(2))
 
 
-def plan_of_one(plan, i):
+def request_of_one(request, i):
     return replace(
-        plan,
-        agents=plan.agents[i : i + 1],
-        updates=plan.updates[i : i + 1],
-        batch_sizes=plan.batch_sizes[i : i + 1],
+        request,
+        agents=request.agents[i : i + 1],
+        updates=request.updates[i : i + 1],
+        batch_sizes=request.batch_sizes[i : i + 1],
     )
 
 
@@ -416,7 +416,7 @@ def test_rebuild_among_other_neighbours_keeps_state_and_outputs(dtype):
 def test_bits_do_not_depend_on_the_row():
     """Clones in every row of a group value the same observations alike, to the bit."""
     genomes = [genome(i, Architecture((64,))) for i in range(5)]
-    population = population_of(genomes, PROBLEM, DQN())
+    population = population_of(genomes, SPEC, DQN())
     population.rebuild(genomes, [population.state(0)] * 5)
     obs = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 16, 6))).float()
     values = [outputs(population, i, obs) for i in range(5)]
@@ -439,7 +439,7 @@ def test_an_agent_that_grows_moves_to_another_group(grown):
     moved = signature(bigger) != signature(small)
     grown_states = [states[0], padded(states[1], grown), states[2]]
     genomes[1] = genome(1, bigger)
-    kinds = [kinds_of(PROBLEM, [own], compiled=False)[0] for own in genomes]  # each by itself
+    kinds = [kinds_of(SPEC, [own], compiled=False)[0] for own in genomes]  # each by itself
     population.rebuild(genomes, grown_states, kinds)
     assert len(population.groups) == 1 + moved
     state = population.state(1)
@@ -456,8 +456,8 @@ def test_an_agent_that_grows_moves_to_another_group(grown):
 
 def cut(state, architecture):
     """A smaller agent from a bigger one's leading corners."""
-    sizes = (PROBLEM.inputs, *architecture.hidden)
-    shapes = {"head.weight": (PROBLEM.actions, sizes[-1]), "head.bias": (PROBLEM.actions,)}
+    sizes = (SPEC.inputs, *architecture.hidden)
+    shapes = {"head.weight": (SPEC.outputs, sizes[-1]), "head.bias": (SPEC.outputs,)}
     for k, (a, b) in enumerate(pairwise(sizes)):
         shapes |= {f"hidden{k}.weight": (a, b), f"hidden{k}.bias": (b,)}
     return state._replace(
@@ -470,16 +470,16 @@ def cut(state, architecture):
 
 def padded(state, hidden):
     """The same agent with more units, all of their weights zero."""
-    sizes = (PROBLEM.inputs, *hidden)
+    sizes = (SPEC.inputs, *hidden)
 
     def widen(parameters):
         found = {}
         for name, value in parameters.items():
             layer = len(hidden) if name.startswith("head") else int(name[6])
             if name == "head.weight":
-                shape = (PROBLEM.actions, sizes[-1])
+                shape = (SPEC.outputs, sizes[-1])
             elif name == "head.bias":
-                shape = (PROBLEM.actions,)
+                shape = (SPEC.outputs,)
             else:
                 shape = sizes[layer : layer + 2] if value.dim() == 2 else (sizes[layer + 1],)
             found[name] = torch.zeros(shape, dtype=value.dtype)
@@ -493,12 +493,12 @@ def padded(state, hidden):
 @pytest.mark.parametrize("gammas", [(0.99, 0.5, 0.9), (1.0, 0.0, 0.3)])
 def test_fold_is_the_loop(steps, gammas):
     random = np.random.default_rng(0)
-    population = population_of([genome(i, Architecture((4,))) for i in range(3)], PROBLEM, DQN())
-    plans = population.requests(np.full(3, 2))
-    flat = random_samples(plans, PROBLEM, random, steps=steps)
-    samples = Samples(*(field.view(*plans[0].shape, *field.shape[1:]) for field in flat))
+    population = population_of([genome(i, Architecture((4,))) for i in range(3)], SPEC, DQN())
+    requests = population.requests(np.full(3, 2))
+    flat = random_samples(requests, SPEC, random, steps=steps)
+    samples = Samples(*(field.view(*requests[0].shape, *field.shape[1:]) for field in flat))
     batch = batches_of(samples, torch.tensor(gammas, dtype=torch.float64))
-    for u, p, b in np.ndindex(*plans[0].shape):
+    for u, p, b in np.ndindex(*requests[0].shape):
         window = int(samples.bootstrap[u, p, b])
         reward, discount = fold_one(samples.rewards[u, p, b].tolist(), window, gammas[p])
         assert batch.reward[u, p, b].item() == pytest.approx(reward, abs=1e-14)
@@ -512,13 +512,13 @@ def test_fold_is_the_loop(steps, gammas):
 
 
 def test_places_follow_the_group_plans():
-    population = population_of(MIXED, PROBLEM, DQN())
-    plans = population.requests(updates_of(MIXED))
-    found = [where for _, _, where in places(plans)]
+    population = population_of(MIXED, SPEC, DQN())
+    requests = population.requests(updates_of(MIXED))
+    found = [where for _, _, where in places(requests)]
     flat = np.concatenate(found)
     assert len(flat) == len(set(flat.tolist()))
     assert len(found) == updates_of(MIXED).sum()
-    assert [int(i) for plan in plans for i in plan.agents] == [
+    assert [int(i) for request in requests for i in request.agents] == [
         i for numbers in population.members for i in numbers
     ]
 
@@ -538,7 +538,7 @@ def checked():
 def test_what_was_rebuilt_is_what_the_genomes_say(dtype, compiled):
     population = trained(MIXED, rounds=1, dtype=dtype)
     states = [population.state(i) for i in range(len(MIXED))]
-    population = population_of(MIXED, PROBLEM, DQN(), dtype=dtype, compiled=compiled)
+    population = population_of(MIXED, SPEC, DQN(), dtype=dtype, compiled=compiled)
     population.check()
     population.rebuild(MIXED, states)
     population.check(states)

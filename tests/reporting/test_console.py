@@ -1,12 +1,15 @@
 """What a terminal shows, and what a log file does not."""
 
 import io
+import subprocess
+import sys
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
+from rich.text import Text
 
-from evorl.reporting.console import Console, show_warnings_on
+from evorl.reporting.console import Console, plain_table, render, show_warnings_on
 
 
 class Terminal(io.StringIO):
@@ -32,7 +35,7 @@ def terminal(monkeypatch):
 def talk(console):
     console.start(10, "training", "step")
     console.advance(5)
-    console.say(console.ink.bold("generation 0"))
+    console.say(Text("generation 0", "bold"))
     console.warn("look out")
     console.close()
 
@@ -72,3 +75,45 @@ def test_warnings_are_lines(capsys):
         show_warnings_on(Console(quiet=True))
         warnings.warn("look out", stacklevel=1)
     assert capsys.readouterr() == ("", "warning: look out\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "colours"),
+    [("NO_COLOR", "1", False), ("NO_COLOR", "", True), ("TERM", "dumb", False)],
+)
+def test_going_without(monkeypatch, name, value, colours):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(name, value)
+    text = Text("bold", "bold red")
+    assert (render(Terminal(), text) != "bold") is colours
+    assert render(io.StringIO(), text) == "bold"
+
+
+def test_nothing_in_a_text_is_markup():
+    """Names of runs and messages may have brackets, emoji and numbers."""
+    text = "[bold]runs/a[1][/bold] :smile: 12.5 'x'"
+    assert render(io.StringIO(), text, Text(text)) == f"{text}\n{text}"
+
+
+def test_lines_of_a_file_never_wrap():
+    table = plain_table("a", "b", folds=["b"])
+    table.add_row("x" * 300, "y " * 200)
+    shown = render(io.StringIO(), "z " * 500, table)
+    assert [len(line.split()) for line in shown.splitlines()] == [500, 2, 201]
+
+
+def test_only_cells_that_may_fold_do(monkeypatch):
+    table = plain_table("name", "number", "what", right=["number"], folds=["what"])
+    table.add_row("one two", "1", "some more words")
+    assert render(io.StringIO(), table, width=28).splitlines() == [
+        "  name     number  what",
+        "  one two       1  some more",
+        "                   words",
+    ]
+
+
+def test_a_console_is_light_until_it_shows_something():
+    code = "import sys, evorl.reporting.console; print({'rich', 'tqdm', 'torch'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

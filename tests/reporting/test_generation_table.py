@@ -1,28 +1,43 @@
 """What a generation looks like as text."""
 
+import io
 import re
 
 import numpy as np
 import pytest
 
 from evorl.evolution.lineage import birth
-from evorl.reporting.colour import Ink
+from evorl.genome import Architecture, Genome
+from evorl.reporting.console import render
 from evorl.reporting.generation_table import (
     Evaluated,
     birth_lines,
-    headline,
     hyperparameter_line,
-    ranking,
     time_line,
 )
+from evorl.reporting.generation_table import headline as headline_text
+from evorl.reporting.generation_table import ranking as ranking_table
 from tests.synthetic import FAMILY, child, initial
 
 TABLE = """\
-  rank  agent  parent  mutation         fitness ± error        lr  architecture
+  rank  agent  parent  mutation         fitness ± error         lr  architecture
      1      2       0  hyperparameters    201.5 ±  12.2    0.00125  64-64 relu
      2      0       —  initial             10.0 ±   1.0      0.001  64-64 relu
-     3      1       —  initial             dead              0.0005  64-64 relu
+     3      1       —  initial             dead             0.0005  64-64 relu
 """
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def headline(found, best):
+    return render(io.StringIO(), headline_text(found, best))
+
+
+def ranking(found, width=80, **options):
+    return render(io.StringIO(), ranking_table(found, **options), width=width).splitlines()
 
 
 def some(fitness=(10.0, -np.inf, 201.5), errors=(1.0, np.nan, 12.25), ids=(0, 1, 2), generation=1):
@@ -36,9 +51,7 @@ def many(agents):
 
 
 def test_the_best_comes_first():
-    assert [line.split() for line in ranking(some())] == [
-        line.split() for line in TABLE.splitlines()
-    ]
+    assert ranking(some()) == TABLE.splitlines()
 
 
 def test_columns_stay_in_their_place():
@@ -75,12 +88,32 @@ def test_headline():
     assert headline(dead, -np.inf) == "generation 1  12,000 steps  all agents are dead"
 
 
-def test_colours_change_nothing_else():
-    plain = [headline(some(), 210.0), *ranking(some()), *birth_lines(BIRTHS, OLD)]
-    ink = Ink(True)
-    painted = [headline(some(), 210.0, ink), *ranking(some(), ink), *birth_lines(BIRTHS, OLD, ink)]
-    assert painted != plain
-    assert [re.sub(r"\x1b\[\d+m", "", line) for line in painted] == plain
+def test_colours_change_nothing_else(monkeypatch):
+    parts = headline_text(some(), 210.0), ranking_table(some()), *birth_lines(BIRTHS, OLD)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    painted = render(Terminal(), *parts, width=120)
+    assert "\x1b[32m  201.5 ±  12.2\x1b[0m" in painted
+    plain = re.sub(r"\x1b\[\d+m", "", painted).splitlines()
+    assert [line.rstrip() for line in plain] == render(io.StringIO(), *parts).splitlines()
+
+
+def test_any_algorithm_with_any_networks():
+    networks = {"actor": Architecture((64, 64)), "critic": Architecture((128, 96), "tanh")}
+    genomes = [Genome(0, networks, {"actor_lr": 0.001, "critic_lr": 0.01})]
+    found = Evaluated(0, 100, genomes, np.array([1.5]), np.array([0.25]))
+    wide = ranking(found, width=120)
+    assert wide[0].split()[-2:] == ["actor_lr", "architecture"]
+    assert wide[1].endswith("0.001  actor 64-64 relu, critic 128-96 tanh")
+    narrow = ranking(found, width=80)
+    assert max(map(len, narrow)) <= 80
+    assert " ".join(" ".join(narrow[1:]).split()) == " ".join(wide[1].split())
+    assert hyperparameter_line(genomes) == "  hyperparameters: the same for all agents"
+
+
+def test_an_algorithm_without_hyperparameters():
+    found = Evaluated(0, 1, [Genome(7, {"q": Architecture()}, {})], np.ones(1), np.ones(1))
+    assert " ".join(ranking(found)[1].split()) == "1 7 — initial 1.000 ± 1.000 64-64 relu"
 
 
 def test_time_line():
@@ -105,10 +138,10 @@ BIRTHS = [
 
 
 def test_birth_lines():
-    assert list(birth_lines(BIRTHS, OLD)) == [
+    assert [line.plain for line in birth_lines(BIRTHS, OLD)] == [
         "  birth: agent 2 replaces 1, child of 0:"
         " hyperparameters (lr 0.001 → 0.00125, batch_size 64 → 128)",
         "  birth: agent 9 replaces 0, child of 0 as of generation 3:"
         " hyperparameters (lr 0.001 → 0.002)",
     ]
-    assert list(birth_lines([], OLD)) == ["  births: none, all agents stay"]
+    assert [line.plain for line in birth_lines([], OLD)] == ["  births: none, all agents stay"]

@@ -87,7 +87,7 @@ def test_labels(tmp_path, options, label, other):
 def follow(directory, *segments, architecture=None):
     """Make a run of one that followed a schedule: (step, changed hyperparameters), …"""
     parts = tuple(Segment(step, HYPERPARAMETERS | changes) for step, changes in segments)
-    schedule = Schedule("CartPole-v1", 5000, architecture or Architecture(), parts)
+    schedule = Schedule("CartPole-v1", 5000, {"q": architecture or Architecture()}, parts)
     directory.write_schedule(schedule)
     return directory.path
 
@@ -137,7 +137,7 @@ def test_a_schedule_without_changes_makes_no_group_but_gates_do(tmp_path):
     ]
     assert labels(compared(paths[:3])) == {"CartPole-v1": ["a"]}
     assert labels(compared(paths)) == {
-        "CartPole-v1": ["schedule.gated=none", "schedule.gated=[false, true]"]
+        "CartPole-v1": ["schedule.gated=none", "schedule.gated={q: [false, true]}"]
     }
 
 

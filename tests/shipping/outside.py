@@ -1,13 +1,13 @@
-"""Runs exported models where there is no evorl: python -I -S outside.py FOLDER PATH...
+"""Runs exported models where there is no evorl: python -I -S outside.py FOLDER LOADER PATH...
 
 FOLDER has one folder for each agent, with obs.npy beside the files that `evorl export` wrote. What
-the models answer goes to answer.npy and example.txt. PATH are the folders of installed packages;
-without Python's site module nothing else is found, an editable install of evorl neither.
+the models answer goes to answer.npz. LOADER is the documentation's code for reading weights. PATH
+are the folders of installed packages; without Python's site module nothing else is found, an
+editable install of evorl neither.
 """
 
 import contextlib
-import io
-import os
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -21,26 +21,48 @@ class NoEvorl:
             raise ModuleNotFoundError(name)
 
 
-def model_of(folder):
-    import numpy as np
+def from_weights(folder, loader):
+    """By the documentation's code, and what it says about observations and actions."""
+    import torch
+
+    network = runpy.run_path(loader)["load"](folder, "q")
+    interface = json.loads((folder / "agent.json").read_text())["interface"]
+    spec = json.loads((folder / "agent.json").read_text())["specs"]["q"]
+
+    def model(obs):
+        obs = torch.from_numpy(obs)
+        if interface["channels_last"]:
+            obs = obs.permute(0, 3, 1, 2)
+        elif spec["one_hot"]:
+            obs = obs - interface["observation_start"]
+        else:
+            obs = obs.reshape(len(obs), *(spec["image"] or [spec["inputs"]]))
+        q = network(obs)
+        return {"action": (q.argmax(1) + interface["action_start"]).numpy(), "q": q.numpy()}
+
+    return model
+
+
+def model_of(folder, loader):
     import torch
 
     if (folder / "model.onnx").exists():
         import onnxruntime
 
-        assert "torch" not in (folder / "example.py").read_text()
         session = onnxruntime.InferenceSession(folder / "model.onnx")
-        return lambda obs: session.run(None, {"obs": obs})[0]
-    if (folder / "model.pt").exists():
-        module = torch.jit.load(folder / "model.pt")
-    else:
-        module = runpy.run_path(str(folder / "model.py"))["load"]()
-    return lambda obs: np.asarray(module(torch.from_numpy(obs)).detach())
+        names = ["action", "q"]
+        return lambda obs: dict(zip(names, session.run(names, {"obs": obs}), strict=True))
+    if (folder / "model.pt2").exists():
+        module = torch.export.load(folder / "model.pt2").module()
+        return lambda obs: {
+            name: value.detach().numpy() for name, value in module(torch.from_numpy(obs)).items()
+        }
+    return from_weights(folder, loader)
 
 
 def main():
-    root = Path(sys.argv[1]).resolve()
-    sys.path += sys.argv[2:]
+    root, loader = Path(sys.argv[1]).resolve(), sys.argv[2]
+    sys.path += sys.argv[3:]
     with contextlib.suppress(ModuleNotFoundError):
         import evorl
 
@@ -49,18 +71,12 @@ def main():
     import numpy as np
 
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
-        obs, values = np.load(folder / "obs.npy"), model_of(folder)
-        answer = values(obs)
-        parts = [values(obs[:1]), values(obs[1:8]), values(obs[8:])]  # any batch size
-        np.testing.assert_allclose(np.concatenate(parts), answer, rtol=0, atol=1e-5)
-        np.save(folder / "answer.npy", answer)
-        os.chdir(folder)
-        sys.path.insert(0, str(folder))
-        sys.modules.pop("model", None)
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            runpy.run_path("example.py", run_name="__main__")
-        del sys.path[0]
-        Path("example.txt").write_text(said.getvalue())
+        obs, model = np.load(folder / "obs.npy"), model_of(folder, loader)
+        answer = model(obs)
+        parts = [model(obs[:1]), model(obs[1:8]), model(obs[8:])]  # any batch size
+        together = np.concatenate([part["q"] for part in parts])
+        np.testing.assert_allclose(together, answer["q"], rtol=0, atol=1e-5)
+        np.savez(folder / "answer.npz", **answer)
     assert not any(name.partition(".")[0] == "evorl" for name in sys.modules)
 
 

@@ -75,10 +75,10 @@ def test_an_unknown_agent_is_one_line(evorl, tmp_path, command):
         (["export", "run", "--format", "pickle"], "--format"),
         (["export", "run", "--format", "onnx", "--output", "nowhere/x"], "there is no folder"),
         (["export", "run", "--format", "onnx", "--output", "run"], "exists already"),
-        (["export", "run", "--format", "onnx", "--output", "run", "--force"], "is no export"),
+        (["export", "run", "--format", "onnx", "--output", "run", "--force"], "is not an export"),
         (["export", "run", "--format", "onnx", "--output", ".", "--force"], "name of a new folder"),
         (["export", "run", "--format", "onnx", "--output", "file"], "exists already"),
-        (["export", "run", "--format", "onnx", "--output", "file", "--force"], "is no export"),
+        (["export", "run", "--format", "onnx", "--output", "file", "--force"], "is not an export"),
         (["export", "run", "--format", "onnx", "--output", "x" * 300], "cannot be"),
     ],
 )
@@ -96,10 +96,10 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(evorl, tmp_path, argume
 
 def test_an_export_is_replaced_with_force_only(evorl, tmp_path):
     make_world(tmp_path, population_of("vector"))
-    command = ["export", "run", "--format", "torchscript", "--output", "model"]
+    command = ["export", "run", "--format", "pt2", "--output", "model"]
     code, out, err = evorl(*command)
     assert (code, err) == (0, "")
-    assert out.splitlines()[-1] == "model: example.py, model.json, model.pt"
+    assert out.splitlines()[-1] == "model: agent.json, model.pt2"
     assert "the same as the live agent on 1,000 random observations" in out
     before = contents(tmp_path)
     code, out, err = evorl(*command)
@@ -109,7 +109,8 @@ def test_an_export_is_replaced_with_force_only(evorl, tmp_path):
     code, out, err = evorl(*command, "--agent", 12, "--force")
     assert (code, err) == (0, "")
     assert contents(tmp_path).keys() == before.keys()
-    assert (tmp_path / "model" / "model.pt").read_bytes() != before[tmp_path / "model" / "model.pt"]
+    model = tmp_path / "model" / "model.pt2"
+    assert model.read_bytes() != before[model]
 
 
 @pytest.mark.parametrize(("agent", "name"), [((), ""), (("--agent", 11), "-agent-11")])
@@ -117,11 +118,11 @@ def test_by_default_an_export_is_in_the_run(evorl, tmp_path, agent, name):
     make_world(tmp_path, population_of("vector"))
     code, out, err = evorl("export", "run", "--format", "safetensors", *agent)
     assert (code, err) == (0, "")
-    files = "example.py, model.json, model.py, weights.safetensors"
+    files = "agent.json, weights.safetensors"
     assert out.splitlines()[-1] == f"run/export-safetensors{name}: {files}"
 
 
-@pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
+@pytest.mark.parametrize("missing", ["onnx", "onnxruntime", "onnxscript"])
 def test_a_missing_package_is_one_line(evorl, tmp_path, monkeypatch, missing):
     make_world(tmp_path, population_of("vector"))
     before = contents(tmp_path)
@@ -154,7 +155,7 @@ def test_a_run_that_was_trained(evorl, tmp_path):
     assert out.startswith("runs/cartpole: CartPole-v1, agent ")
     code, out, err = evorl("watch", "runs/cartpole", "--output", "film.gif")
     assert code == 0, err
-    for format in ("safetensors", "torchscript", "onnx"):
+    for format in ("safetensors", "pt2", "onnx"):
         code, out, err = evorl("export", "runs/cartpole", "--format", format, "--output", format)
         assert (code, err) == (0, "")
     code, _, err = evorl("evaluate", "runs/cartpole", "--agent", 10**6)

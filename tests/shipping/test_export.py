@@ -11,37 +11,50 @@ import pytest
 import torch
 
 from evorl.errors import RunError
-from evorl.shipping.export import export
-from evorl.shipping.formats import FORMATS
-from evorl.shipping.pick import pick
+from evorl.runs.agent import Agent
+from evorl.shipping.export import FORMATS, Decision, export, model_of, random_observations
+from evorl.shipping.select import select_agent
 from tests.shipping.worlds import (
     ACTION_START,
     FORMS,
-    PROBLEMS,
+    INTERFACES,
+    SPECS,
     architectures,
     in_our_form,
     make_run,
     matrix_values,
     population_of,
     raw_observations,
+    saved,
 )
 
 torch.set_num_threads(1)
 
 OBSERVATIONS = 1000
 OUTSIDE = Path(__file__).with_name("outside.py")
+DOCS = Path(__file__).parents[2] / "docs" / "shipping.md"
 AGENTS = {form: len(list(architectures(form))) for form in FORMS}
 CASES = [(form, k) for form in FORMS for k in range(AGENTS[form])]
-# All for images and vectors, two of each for the rest: writing ONNX takes a fifth of a second.
-WHOLE = ("vector", "pixels")
-CASES = [(form, k) for form, k in CASES if form in WHOLE or k in (3, 6)]
+# Every activation, head and kind of layer for vectors, less for the rest: a program takes a second.
+SOME = {form: [6] for form in FORMS} | {"vector": [0, 3, 5, 6, 9], "pixels": [2, 7]}
+CASES = [(form, k) for form, k in CASES if k in SOME[form]]
+
+
+def documented_loader(folder):
+    """The code of docs/shipping.md that reads weights, as a file."""
+    text = DOCS.read_text(encoding="utf-8").partition("### The weights by hand")[2]
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    path = folder / "loader.py"
+    path.write_text(code, encoding="utf-8")
+    return path
 
 
 def run_outside(folder):
     """Run outside.py; it must not find evorl, and it says so if it does."""
     paths = {sysconfig.get_paths()[kind] for kind in ("purelib", "platlib")}
-    command = [sys.executable, "-I", "-S", str(OUTSIDE), str(folder), *sorted(paths)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    loader = documented_loader(folder)
+    command = [sys.executable, "-I", "-S", OUTSIDE, folder, loader, *sorted(paths)]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -64,84 +77,125 @@ def exported(request, runs, tmp_path_factory):
     for form, k in CASES:
         directory, raw, _ = runs[form]
         target = folder / f"{form}-{k}"
-        export(pick(directory.path, 10 + k), request.param, target)
+        export(Agent(select_agent(directory.path, 10 + k).agent), request.param, target)
         np.save(target / "obs.npy", raw)
     run_outside(folder)
     return folder
 
 
 @pytest.mark.parametrize(("form", "k"), CASES)
-def test_the_same_q_values_as_the_live_agent(exported, runs, form, k):
+def test_the_same_outputs_and_actions_as_the_live_agent(exported, runs, form, k):
     expected = runs[form][2][k]
-    answer = np.load(exported / f"{form}-{k}" / "answer.npy")
-    assert answer.shape == (OBSERVATIONS, 3)
-    assert answer.dtype == np.float32
+    answer = np.load(exported / f"{form}-{k}" / "answer.npz")
+    assert answer["q"].shape == (OBSERVATIONS, 3)
+    assert answer["q"].dtype == np.float32
     assert expected.std(0).min() > 1e-4 * np.abs(expected).max()  # they depend on the observation
     rounding = 3e-6 * max(1.0, np.abs(expected).max())
-    np.testing.assert_allclose(answer, expected, rtol=0, atol=rounding)
+    np.testing.assert_allclose(answer["q"], expected, rtol=0, atol=rounding)
     first, second = np.sort(expected, 1)[:, :-3:-1].T
     clear = first - second > 2 * rounding
     assert clear.mean() > 0.95
-    np.testing.assert_array_equal(answer.argmax(1)[clear], expected.argmax(1)[clear])
-
-
-@pytest.mark.parametrize(("form", "k"), CASES)
-def test_the_example_is_short_and_prints_an_action(exported, form, k):
-    folder = exported / f"{form}-{k}"
-    lines = (folder / "example.py").read_text().splitlines()
-    assert len([line for line in lines[1:] if line]) <= 5
-    (action,) = map(int, re.findall(r"\d+", (folder / "example.txt").read_text()))
-    assert action in range(ACTION_START, ACTION_START + 3)
+    best = ACTION_START + expected.argmax(1)
+    np.testing.assert_array_equal(answer["action"][clear], best[clear])
 
 
 def test_what_the_live_values_are_compared_with_is_by_hand(runs):
     """The adapter that training uses agrees with this test's own idea of it."""
     for form, (directory, raw, _) in runs.items():
-        picked = pick(directory.path)
-        assert picked.interface.problem == PROBLEMS[form]
-        ours = picked.interface.adapter.observations(raw)
-        np.testing.assert_array_equal(ours, in_our_form(form, raw))
+        agent = select_agent(directory.path, 10).agent
+        assert (agent.specs, agent.interface) == ({"q": SPECS[form]}, INTERFACES[form])
+        ours, expected = Agent(agent).prepare(torch.from_numpy(raw)), in_our_form(form, raw)
+        np.testing.assert_array_equal(ours.numpy().astype(expected.dtype), expected)
 
 
-def test_nothing_of_evorl_is_in_the_files(exported):
-    for path in exported.glob("*/*.py"):
-        text = path.read_text()
-        assert not re.search(r"(import|from) +evorl", text)
+@pytest.mark.parametrize("form", FORMS)
+def test_random_observations_are_like_the_environment_s(form):
+    agent = saved(population_of(form, list(architectures(form))[:1]), form=form)
+    found = random_observations(agent, 500, np.random.default_rng(0))
+    real = raw_observations(form, 3)
+    assert found.shape[1:] == real.shape[1:]
+    assert found.dtype == real.dtype
+    if found.dtype.kind != "f":  # networks take any fraction
+        assert all(FORMS[form].contains(one) for one in found)
+    assert found.std() > 0
+
+
+def test_nothing_is_there_to_execute_but_the_model(exported):
+    names = {path.name for path in exported.glob("*/*")} - {"obs.npy", "answer.npz"}
+    model = {"model.pt2", "model.onnx", "weights.safetensors"}
+    assert "agent.json" in names
+    assert len(names - {"agent.json"}) == len(names & model) == 1
 
 
 def test_who_may_read_one_file_may_read_all(exported):
     for folder in exported.iterdir():
-        assert len({file.stat().st_mode for file in folder.iterdir() if file.is_file()}) == 1
+        if folder.is_dir():
+            assert len({file.stat().st_mode for file in folder.iterdir() if file.is_file()}) == 1
 
 
-def test_a_model_that_differs_is_not_written(runs, tmp_path, monkeypatch):
-    directory = runs["vector"][0]
-    picked = pick(directory.path)
+def agent_of(runs):
+    return Agent(select_agent(runs["vector"][0].path).agent)
 
-    right = FORMATS["torchscript"]
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda found: {"q": found["q"] * np.float32(1.01)}, "by 0.01 of the largest output"),
+        (lambda found: {"q": found["q"] * np.float32(np.nan)}, r"no q of shape \(1000, 3\)"),
+        (lambda found: {"action": found["action"] + 1}, "in action"),
+        (lambda found: {"action": found["action"][:1]}, "no action of shape"),
+    ],
+)
+def test_a_model_that_differs_is_not_written(runs, tmp_path, monkeypatch, change, says):
     def wrong(folder):
-        values = right.read(folder)
-        return lambda obs: values(obs) * np.float32(1.01)
+        model = right.read(folder)
+        return lambda obs: model(obs) | change(model(obs))
 
-    chosen = right._replace(read=wrong)
-    monkeypatch.setitem(FORMATS, "torchscript", chosen)
-    with pytest.raises(RunError, match="differs from the live agent by"):
-        export(picked, "torchscript", tmp_path / "out")
+    right = FORMATS["pt2"]
+    monkeypatch.setitem(FORMATS, "pt2", right._replace(read=wrong))
+    with pytest.raises(RunError, match=f"the pt2 model .*{says}.*nothing was written"):
+        export(agent_of(runs), "pt2", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_agent_that_cannot_be_exported_is_one_line(runs, tmp_path):
+    class Fickle:
+        def greedy(self, networks, obs):
+            q = networks["q"](obs)
+            return q.max(-1).indices if q.sum() > 0 else q.min(-1).indices
+
+    agent = agent_of(runs)
+    agent.algorithm = Fickle()
+    with pytest.raises(RunError, match="cannot export this agent: ") as caught:
+        export(agent, "pt2", tmp_path / "out")
+    assert len(str(caught.value).splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_leaves_nothing_and_keeps_the_old(runs, tmp_path, monkeypatch):
-    picked = pick(runs["vector"][0].path)
-    folder = tmp_path / "out"
-    export(picked, "torchscript", folder)
+    agent, folder = agent_of(runs), tmp_path / "out"
+    export(agent, "safetensors", folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
-    def full(parcel, folder):
+    def full(agent, folder):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setitem(FORMATS, "onnx", FORMATS["onnx"]._replace(write=full))
     with pytest.raises(RunError, match="out: cannot be written: No space left on device"):
-        export(picked, "onnx", folder, force=True)
+        export(agent, "onnx", folder, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_saved_agent_is_not_an_export_that_may_be_replaced(runs, tmp_path):
+    best = runs["vector"][0].path / "best"
+    with pytest.raises(RunError, match="is not an export of evorl"):
+        export(agent_of(runs), "safetensors", best, force=True)
+    assert (best / "agent.json").exists()
+
+
+def test_a_decision_has_the_action_and_what_it_comes_from(runs):
+    _, raw, values = runs["vector"]
+    found = model_of(Decision(agent_of(runs)))(raw)
+    assert list(found) == ["action", "q"]
+    np.testing.assert_allclose(found["q"], values[0], rtol=0, atol=1e-5)

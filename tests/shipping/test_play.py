@@ -1,7 +1,6 @@
 """evaluate and watch: against plain Gymnasium loops, and films read back frame by frame."""
 
 import re
-import runpy
 from itertools import pairwise
 
 import gymnasium
@@ -10,21 +9,21 @@ import numpy as np
 import pytest
 import torch
 
+from evorl.algorithms.base import Trained
 from evorl.algorithms.dqn import DQN
 from evorl.errors import ConfigError, EnvError, RunError
 from evorl.genome import Architecture, Genome
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.population.population import Population
 from evorl.reporting.console import Console
-from evorl.runs.saved_agent import SavedAgent
+from evorl.runs.agent import Agent, load_agent
 from evorl.runs.statistics import interquartile_mean
 from evorl.seeding import fresh
 from evorl.shipping.export import export
-from evorl.shipping.pick import pick, used_seeds
-from evorl.shipping.video import filming
-from evorl.shipping.watch import watch
+from evorl.shipping.select import select_agent
+from evorl.shipping.watch import filming, watch
 from evorl.training.score import play_alone
-from tests.shipping.worlds import PROBLEMS, make_run, population_of
+from tests.shipping.worlds import ACTION_START, World, make_run, population_of, saved
 from tests.synthetic import HYPERPARAMETERS
 
 torch.set_num_threads(1)
@@ -34,21 +33,19 @@ QUIET = Console(quiet=True)
 
 def cartpole(folder):
     """Three agents of CartPole that do not all do the same."""
-    genomes = [Genome(i, Architecture((16, 16), "tanh"), HYPERPARAMETERS) for i in range(3)]
-    population = Population(genomes, Problem(4, 2), DQN(), seed=5)
+    genomes = [Genome(i, {"q": Architecture((16, 16), "tanh")}, HYPERPARAMETERS) for i in range(3)]
+    population = Population(genomes, {"q": Trained(NetworkSpec(4, 2, dueling=True))}, DQN(), seed=5)
     return make_run(folder, population, env="CartPole-v1", name="cartpole", max_episode_steps=90)
 
 
-def plain_returns(model, env, seeds):
+def plain_returns(agent, env, seeds):
     """An ordinary loop over episodes, with one observation at a time."""
     found = []
     for seed in seeds:
         obs, _ = env.reset(seed=seed)
         total, over = 0.0, False
         while not over:
-            values = model(torch.from_numpy(np.asarray(obs)[None]))
-            action = env.action_space.start + int(values.argmax(1)[0])
-            obs, reward, terminated, truncated, _ = env.step(action)
+            obs, reward, terminated, truncated, _ = env.step(agent.act(obs))
             total, over = total + reward, terminated or truncated
         found.append(total)
     return found
@@ -82,13 +79,12 @@ def test_evaluate_is_a_plain_loop_with_the_exported_module(evorl, tmp_path, form
     else:
         run = make_run(tmp_path, population_of(form), form=form)
         env = gymnasium.make("World-v0", form=form)
-    picked = pick(run.path)
-    export(picked, "safetensors", tmp_path / "model")
-    model = runpy.run_path(str(tmp_path / "model" / "model.py"))["load"]()
-    seeds = fresh(7, 12, used_seeds(picked.config))
-    expected = plain_returns(model, env, seeds)
+    selected = select_agent(run.path)
+    export(Agent(selected.agent), "safetensors", tmp_path / "model")
+    seeds = fresh(7, 12, selected.used_seeds)
+    expected = plain_returns(load_agent(tmp_path / "model"), env, seeds)
     assert len(set(expected)) > 2
-    played, failures = play_alone(picked.agent, picked.spec, seeds, 10_000, QUIET)
+    played, failures = play_alone(selected.agent, selected.spec, seeds, 10_000, QUIET)
     np.testing.assert_allclose(played.returns[0], expected, rtol=1e-6)
     assert failures == 0
     code, out, err = evorl("evaluate", run.path, "--episodes", 12, "--seed", 7)
@@ -122,9 +118,9 @@ def test_evaluate_one_episode_has_no_interval(evorl, tmp_path):
 
 def test_evaluate_another_agent(evorl, tmp_path):
     run = cartpole(tmp_path)
-    picked = pick(run.path, 2)
-    seeds = fresh(0, 6, used_seeds(picked.config))
-    played, _ = play_alone(picked.agent, picked.spec, seeds, 10_000, QUIET)
+    selected = select_agent(run.path, 2)
+    seeds = fresh(0, 6, selected.used_seeds)
+    played, _ = play_alone(selected.agent, selected.spec, seeds, 10_000, QUIET)
     code, out, _ = evorl("evaluate", run.path, "--agent", 2, "--episodes", 6)
     assert code == 0
     assert "agent 2, as of checkpoint generation-000004" in out
@@ -140,10 +136,10 @@ def test_a_film_has_a_frame_for_every_step(evorl, tmp_path):
     assert (code, err) == (0, "")
     _, *lines, last = out.splitlines()
     found = [re.fullmatch(r"seed (\d+): return ([\d.]+) in (\d+) steps", line) for line in lines]
-    picked = pick(run.path)
-    seeds = fresh(7, 2, used_seeds(picked.config))
+    selected = select_agent(run.path)
+    seeds = fresh(7, 2, selected.used_seeds)
     assert [int(line[1]) for line in found] == seeds
-    played, _ = play_alone(picked.agent, picked.spec, seeds, 10_000, QUIET)
+    played, _ = play_alone(selected.agent, selected.spec, seeds, 10_000, QUIET)
     assert [float(line[2]) for line in found] == played.returns[0].tolist()
     assert sum(int(line[3]) for line in found) == played.steps
     count = played.steps + 2  # and one at each beginning
@@ -158,7 +154,7 @@ def test_a_film_has_a_frame_for_every_step(evorl, tmp_path):
 
 def test_a_film_shows_what_was_rendered(tmp_path):
     run = make_run(tmp_path, population_of("vector"), length=6)
-    done = watch(pick(run.path), [3, 4], tmp_path / "a.mp4", QUIET)
+    done = watch(select_agent(run.path), [3, 4], tmp_path / "a.mp4", QUIET)
     frames, fps = frames_of(tmp_path / "a.mp4")
     assert (len(frames), fps, done.fps) == (done.frames, 20, 20)
     assert done.frames == sum(one.steps + 1 for one in done.episodes)
@@ -205,16 +201,16 @@ def test_a_long_episode_is_cut(evorl, tmp_path):
 def test_an_older_film_is_replaced_only_by_a_whole_one(tmp_path):
     run = make_run(tmp_path, population_of("vector"), length=6)
     film = tmp_path / "a.mp4"
-    watch(pick(run.path), [3], film, QUIET)
+    watch(select_agent(run.path), [3], film, QUIET)
     before = film.read_bytes()
     broken = make_run(tmp_path, population_of("vector"), name="broken", fail_at=4)
     with pytest.raises(EnvError, match="raised while it was filmed: ValueError: the simulator"):
-        watch(pick(broken.path), [3], film, QUIET)
+        watch(select_agent(broken.path), [3], film, QUIET)
     assert film.read_bytes() == before
     with pytest.raises(KeyboardInterrupt):
         interrupted(film)
     assert film.read_bytes() == before
-    watch(pick(run.path), [3, 4, 5], film, QUIET)
+    watch(select_agent(run.path), [3, 4, 5], film, QUIET)
     assert film.read_bytes() != before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4", "broken", "run"]
 
@@ -259,25 +255,22 @@ def test_no_picture_where_a_package_is_missing(tmp_path, monkeypatch):
     def render(self):
         raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
 
-    monkeypatch.setattr("shipping.worlds.World.render", render)
+    monkeypatch.setattr(World, "render", render)
     with pytest.raises(RunError, match="needs a package to render"):
-        watch(pick(run.path), [1], tmp_path / "a.mp4", QUIET)
+        watch(select_agent(run.path), [1], tmp_path / "a.mp4", QUIET)
 
 
 def test_a_gif_cannot_be_too_fast(tmp_path):
     run = make_run(tmp_path, population_of("vector"))
     with pytest.raises(ConfigError, match=r"--fps: a \.gif shows 50 frames"):
-        watch(pick(run.path), [1], tmp_path / "a.gif", QUIET, fps=60)
+        watch(select_agent(run.path), [1], tmp_path / "a.gif", QUIET, fps=60)
 
 
 def test_a_saved_agent_plays_as_it_did_in_its_population(tmp_path):
     """What is filmed and scored is the row of the matrix."""
     population = population_of("vector")
     obs = np.random.default_rng(0).normal(size=(population.size, 30, 5)).astype(np.float32)
-    greedy = np.zeros(obs.shape[:2], dtype=bool)
-    actions = population.act(obs, greedy, greedy.astype(np.int64))
-    for i, genome in enumerate(population.genomes):
-        saved = SavedAgent(genome, PROBLEMS["vector"], population.state(i).online, {})
-        with torch.no_grad():
-            values = saved.module()(torch.from_numpy(obs[i]))
-        np.testing.assert_array_equal(values.argmax(1).numpy(), actions[i])
+    actions = population.greedy(obs)
+    for i in range(population.size):
+        agent = Agent(saved(population, i))
+        np.testing.assert_array_equal(agent.act(obs[i]), ACTION_START + actions[i])

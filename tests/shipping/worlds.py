@@ -7,16 +7,17 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from evorl.algorithms.base import Trained
 from evorl.algorithms.dqn import DQN
 from evorl.config import dump_config, parse_config
 from evorl.genome import ACTIVATIONS, Architecture, Genome
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.snapshot import Snapshot
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
 from evorl.runs.resume import make_checkpoints
-from evorl.runs.saved_agent import SavedAgent
-from tests.synthetic import HYPERPARAMETERS
+from evorl.runs.saved_agent import Interface
+from tests.synthetic import HYPERPARAMETERS, saved_agent
 
 BINARY = spaces.MultiBinary([2, 3])
 FORMS = {
@@ -31,19 +32,22 @@ FORMS = {
     "grey": spaces.Box(0, 255, (9, 8), np.uint8),
     "channels first": spaces.Box(0, 1, (2, 7, 8), np.float32),
 }
-PROBLEMS = {
-    "vector": Problem(5, 3),
-    "table": Problem(6, 3),
-    "bytes": Problem(6, 3, scale=1 / 100),
-    "one number": Problem(1, 3),
-    "whole numbers": Problem(4, 3),
-    "bits": Problem(6, 3),
-    "discrete": Problem(7, 3, one_hot=True),
-    "pixels": Problem(0, 3, image=(3, 8, 7), scale=1 / 255),
-    "grey": Problem(0, 3, image=(1, 9, 8), scale=1 / 255),
-    "channels first": Problem(0, 3, image=(2, 7, 8)),
+SPECS = {
+    "vector": NetworkSpec(5, 3),
+    "table": NetworkSpec(6, 3),
+    "bytes": NetworkSpec(6, 3, scale=1 / 100),
+    "one number": NetworkSpec(1, 3),
+    "whole numbers": NetworkSpec(4, 3),
+    "bits": NetworkSpec(6, 3),
+    "discrete": NetworkSpec(7, 3, one_hot=True),
+    "pixels": NetworkSpec(0, 3, image=(3, 8, 7), scale=1 / 255),
+    "grey": NetworkSpec(0, 3, image=(1, 9, 8), scale=1 / 255),
+    "channels first": NetworkSpec(0, 3, image=(2, 7, 8)),
 }
 ACTION_START = 5
+
+
+SPECS = {form: spec.giving(3, dueling=True) for form, spec in SPECS.items()}
 
 
 class World(gymnasium.Env[Any, Any]):
@@ -112,7 +116,7 @@ def architectures(form):
     image = (((4, 6), (3, 2), (2, 1)), ((5,), (3,), (2,)))
     for k, activation in enumerate(ACTIVATIONS):
         for gated in (False, True):
-            conv = image[k % 2] if PROBLEMS[form].image else ()
+            conv = image[k % 2] if SPECS[form].image else ()
             shape = ((16, 11, 11), activation, bool((k + gated) % 2), bool(k // 2 % 2))
             yield Architecture(*shape, (False, False, gated), *conv)
 
@@ -120,18 +124,18 @@ def architectures(form):
 def population_of(form, some=None):
     """A population of all these architectures, with scales, shifts and gates that matter."""
     chosen = list(architectures(form)) if some is None else some
-    genomes = [Genome(10 + i, own, HYPERPARAMETERS) for i, own in enumerate(chosen)]
-    population = Population(genomes, PROBLEMS[form], DQN(), seed=3)
+    genomes = [Genome(10 + i, {"q": own}, HYPERPARAMETERS) for i, own in enumerate(chosen)]
+    population = Population(genomes, {"q": Trained(SPECS[form])}, DQN(), seed=3)
     random = torch.Generator().manual_seed(4)
     states = [population.state(i) for i in range(population.size)]
     for state in states:
         for name, value in state.online.items():
-            if name.split(".")[1] in ("scale", "shift", "gate"):
+            if name.split(".")[2] in ("scale", "shift", "gate"):
                 value += 0.3 + 0.5 * torch.rand(value.shape, generator=random)
     population.rebuild(genomes, states)
     obs = in_our_form(form, raw_observations(form, 100, seed=10**6))
     for state, values in zip(states, matrix_values(population, obs), strict=True):
-        state.online["head.bias"][-3:] -= torch.from_numpy(values.mean(0))  # no favourite action
+        state.online["q.head.bias"][-3:] -= torch.from_numpy(values.mean(0))  # no favourite action
     population.rebuild(genomes, states)
     return population
 
@@ -161,10 +165,28 @@ def matrix_values(population, obs):
     found = [None] * population.size
     with torch.no_grad():
         for numbers, group in zip(population.members, population.groups, strict=True):
-            values = group.values(torch.from_numpy(np.stack([obs] * group.size)))
+            values = group.online["q"](torch.from_numpy(np.stack([obs] * group.size)))
             for number, own in zip(numbers, values, strict=True):
-                found[number] = own.T.numpy()
+                found[number] = own.numpy()
     return np.stack(found)
+
+
+INTERFACES = {
+    form: Interface(
+        space.shape,
+        space.dtype.name,
+        channels_last=form == "pixels",
+        observation_start=3 if form == "discrete" else 0,
+        action_start=ACTION_START,
+    )
+    for form, space in FORMS.items()
+}
+
+
+def saved(population, agent=0, form="vector", **facts):
+    """One of the population's agents, outside of it; form None: as the network reads it."""
+    genome, weights = population.genomes[agent], population.state(agent).online
+    return saved_agent(genome, population.specs["q"], weights, INTERFACES.get(form), **facts)
 
 
 def make_run(folder, population, env="World-v0", name="run", best=0, generation=4, **kwargs):
@@ -179,9 +201,9 @@ def make_run(folder, population, env="World-v0", name="run", best=0, generation=
         }
     )
     directory.write_config(dump_config(config))
-    genome, state = population.genomes[best], population.state(best)
+    form = kwargs.get("form", "vector") if env != "CartPole-v1" else None
     facts = {"env": env, "generation": generation - 1, "fitness": 1.5}
-    directory.save_best(SavedAgent(genome, population.problem, state.online, facts))
+    directory.save_best(saved(population, best, form, **facts))
     save_checkpoint(directory, population, generation)
     return directory
 

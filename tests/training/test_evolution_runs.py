@@ -9,9 +9,9 @@ import torch
 
 from evorl.config import load_config, parse_config
 from evorl.evolution.lineage import read_lineage
-from evorl.evolution.schedule import Schedule, Segment, along
+from evorl.evolution.schedule import Schedule, Segment, config_for_schedule
 from evorl.genome import Architecture
-from evorl.runs.saved_agent import load_agent
+from evorl.runs.saved_agent import read_agent
 from evorl.training.trainer import train
 
 torch.set_num_threads(1)
@@ -176,7 +176,7 @@ def test_a_run_stops_when_its_confirmed_score_is_reached(tmp_path):
 
 def test_an_agent_that_diverges_makes_room(tmp_path):
     deep = "{lr: 1.0, max_grad_norm: 0, tau: 1.0, hidden: [64, 64, 64, 64, 64, 64, 64, 64]}"
-    options = ["algorithm.loss=mse", "replay.share=agent", "evolution.mutation.architecture=0"]
+    options = ["algorithm.loss_kind=mse", "replay.share=agent", "evolution.mutation.architecture=0"]
     with pytest.warns(UserWarning, match="agent 1 is dead"):
         path = run(tmp_path, *options, f"population.agents=[{{}}, {deep}]")
     first, second = metrics(path)[:2]
@@ -187,17 +187,17 @@ def test_an_agent_that_diverges_makes_room(tmp_path):
 
 
 def test_a_schedule_is_followed(tmp_path):
-    base = tiny(tmp_path).agent_hyperparameters(0).model_dump()
+    base = tiny(tmp_path).agent_hyperparameters(0)
     architecture = Architecture((16, 16), "tanh", gated=(False, True))
     segments = (
         Segment(0, base | {"lr": 1e-2}),
         Segment(100, base | {"lr": 1e-3, "batch_size": 16}),
         Segment(150, base | {"lr": 1e-4, "batch_size": 16}),
     )
-    schedule = Schedule("CartPole-v1", 200, architecture, segments)
-    path = train(along(tiny(tmp_path), schedule), schedule=schedule).directory
+    schedule = Schedule("CartPole-v1", 200, {"q": architecture}, segments)
+    path = train(config_for_schedule(tiny(tmp_path), schedule), schedule=schedule).directory
     lines = metrics(path)
     assert lines[-1]["env_steps"] == 200
     assert [line["hyperparameters"]["lr"] for line in lines] == [[1e-2], [1e-2], [1e-3], [1e-4]]
     assert lines[-1]["hyperparameters"]["batch_size"] == [16]
-    assert load_agent(path / "best").genome.architectures == {"q": architecture}
+    assert read_agent(path / "best").genome.architectures == {"q": architecture}

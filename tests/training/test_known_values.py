@@ -17,7 +17,6 @@ import evorl.population.update
 from evorl.algorithms.dqn import DQN
 from evorl.config import BudgetConfig, ReplayConfig, parse_config
 from evorl.envs import EnvSpec, make_vector_env
-from evorl.envs.spaces import ActionSpec
 from evorl.experience import PrioritisedSampler, ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
 from evorl.pipeline.collect import Collect
@@ -25,7 +24,7 @@ from evorl.pipeline.context import Context
 from evorl.pipeline.learn import AnnealBeta, Learn
 from evorl.pipeline.task import Task
 from evorl.population.population import Population
-from evorl.runs.saved_agent import load_agent
+from evorl.runs.agent import load_agent
 from evorl.seeding import generator
 from evorl.training.build import observation_spec
 from evorl.training.trainer import train
@@ -163,8 +162,7 @@ def learned(setup, breaking=unbroken, seed=5):
     with closing(make_vector_env(spec, agents, 4)) as env:
         kind = "periodic" if setup.periodic else "soft"
         algorithm = setup.algorithm.model_copy(update={"target_update": kind})
-        action = ActionSpec("discrete", env.num_actions)
-        networks = algorithm.networks(observation_spec(env.observation), action)
+        networks = algorithm.networks(observation_spec(env.observation), env.action)
         population = Population(setup.genomes(), networks, algorithm, seed=seed)
         buffer = ReplayBuffer(
             2000,
@@ -302,7 +300,7 @@ def test_training_from_a_configuration(tmp_path):
     result = train(parse_config(config))
     agent = load_agent(result.directory / "best")
     with torch.no_grad():
-        values = agent.module()(observations("index", 3))
+        values = agent.networks["q"](observations("index", 3))
     known = torch.tensor(cycle_values(GAMMA))
     assert (values - known).abs().max() < TOLERANCE
     # the return of any greedy episode: 2 + 0 - 1 + 2 + 0

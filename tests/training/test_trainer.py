@@ -16,7 +16,8 @@ from evorl.algorithms.dqn import DQN
 from evorl.config import load_config, parse_config
 from evorl.errors import ConfigError, EvorlError, RunError
 from evorl.reporting.console import Console
-from evorl.runs.saved_agent import load_agent
+from evorl.runs.agent import Agent
+from evorl.runs.saved_agent import read_agent
 from evorl.seeding import generator, held_out
 from evorl.training.score import estimate
 from evorl.training.trainer import train
@@ -184,7 +185,7 @@ def test_lines_of_metrics(usual):
 
 def test_summary_is_the_best_agents_held_out_score(usual):
     found = summary(usual)
-    agent = load_agent(usual / "best")
+    agent = read_agent(usual / "best")
     line = metrics(usual)[agent.facts["generation"]]
     assert found["best"]["fitness"] == max(line["fitness"]) == agent.facts["fitness"]
     assert found["best"]["confirmed"] == metrics(usual)[-1]["best"]
@@ -193,15 +194,13 @@ def test_summary_is_the_best_agents_held_out_score(usual):
     architectures = agent.genome.to_json()["architectures"]
     assert found["best"]["architectures"] == json.loads(json.dumps(architectures))
 
-    module, returns = agent.module(), []
+    player, returns = Agent(agent), []
     for seed in held_out(1, 4):
         env = gymnasium.make("CartPole-v1")
         obs, _ = env.reset(seed=seed)
         total, over = 0.0, False
         while not over and total < 40:  # max_steps; CartPole pays 1 a step
-            with torch.no_grad():
-                action = int(module(torch.from_numpy(obs)[None]).argmax())
-            obs, reward, terminated, truncated, _ = env.step(action)
+            obs, reward, terminated, truncated, _ = env.step(player.act(obs))
             total, over = total + float(reward), terminated or truncated
         returns.append(total)
     expected = estimate(np.array(returns), generator(1, "bootstrap"))
@@ -324,7 +323,7 @@ MIXED = [
         ["replay.share=agent"],
         ["algorithm.n_step=3"],
         ["algorithm.target_update=periodic", "algorithm.target_period=7"],
-        ["algorithm.double=false", "algorithm.loss=mse", "algorithm.max_grad_norm=0"],
+        ["algorithm.double=false", "algorithm.loss_kind=mse", "algorithm.max_grad_norm=0"],
         ["env.id=FrozenLake-v1", "env.kwargs={is_slippery: false}"],
         ["env.id=Pixels-v0", "network.channels=[4]", "network.kernels=[3]", "network.strides=[1]"],
         ["env.wrappers=[{name: TimeLimit, kwargs: {max_episode_steps: 20}}]"],
@@ -430,7 +429,7 @@ DEEP = "{lr: 1.0, max_grad_norm: 0, tau: 1.0, hidden: [64, 64, 64, 64, 64, 64, 6
 
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
 def test_an_agent_that_diverges_dies_alone(tmp_path, kind):
-    options = ["algorithm.loss=mse", "replay.share=agent", f"replay.kind={kind}"]
+    options = ["algorithm.loss_kind=mse", "replay.share=agent", f"replay.kind={kind}"]
     with pytest.warns(UserWarning, match="agent 1 is dead") as warned:
         path = run(tmp_path, *options, f"population.agents=[{{}}, {DEEP}]")
     assert len([w for w in warned if "is dead" in str(w.message)]) == 1
@@ -443,7 +442,7 @@ def test_an_agent_that_diverges_dies_alone(tmp_path, kind):
 
 
 def test_the_others_do_not_notice(tmp_path):
-    options = ["algorithm.loss=mse", "replay.share=agent", "population.size=3"]
+    options = ["algorithm.loss_kind=mse", "replay.share=agent", "population.size=3"]
     options += ["budget.env_steps=600", "network.hidden=[64, 64]"]  # as wide: their bits stay
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -458,7 +457,7 @@ def test_the_others_do_not_notice(tmp_path):
 
 def test_when_all_are_dead_the_run_ends_with_one_line(tmp_path):
     with pytest.warns(UserWarning, match="is dead"), pytest.raises(RunError) as caught:
-        run(tmp_path, "algorithm.loss=mse", f"population.agents=[{DEEP}, {DEEP}]")
+        run(tmp_path, "algorithm.loss_kind=mse", f"population.agents=[{DEEP}, {DEEP}]")
     assert str(caught.value).startswith(f"{tmp_path / 'run'}: all agents are dead")
     assert "\n" not in str(caught.value)
     path = tmp_path / "run"

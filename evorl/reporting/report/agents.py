@@ -1,18 +1,19 @@
-"""Every agent of a run with what was measured of it, generation by generation.
+"""Every agent of a run with what was measured of it, and which mutations helped.
 
 A row is a line of metrics.jsonl. An agent's lists begin with its first row, `start`.
 """
 
+import math
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from evorl.evolution.change import describe_architectures
+from evorl.evolution.change import NOISE, describe_architectures
 from evorl.evolution.lineage import Birth, Lineage, left
-from evorl.genome import HYPERPARAMETERS
 from evorl.reporting.report.metrics import MetricsLine
-from evorl.reporting.report.numbers import short
+from evorl.reporting.report.page import short
 
-SERIES = ("fitness", "error", "loss", "exploration")
+WORDS = {"none": "copy, no mutation", NOISE: "noise on the weights"}
 
 
 def known_rows(rows: Sequence[MetricsLine], lineage: Lineage) -> list[MetricsLine]:
@@ -26,48 +27,45 @@ def known_rows(rows: Sequence[MetricsLine], lineage: Lineage) -> list[MetricsLin
     return list(rows)
 
 
-def agents(rows: Sequence[MetricsLine], lineage: Lineage, moving: Sequence[str]) -> list[Any]:
-    """Plain data of every agent that was born, in the order of their births."""
-    found = {id: _born(birth) for id, birth in lineage.births.items()}
-    errors = {
-        (line.id, line.generation): line.error
-        for lines in lineage.fitness.values()
-        for line in lines
-    }
-    for number, row in enumerate(rows):
-        for place, id in enumerate(row.ids):
-            agent = found[id]
-            if agent["start"] is None:
-                agent["start"] = number
-            gap = number - agent["start"] - len(agent["fitness"])
-            for name in (*SERIES, *moving):
-                series = agent[name] if name in SERIES else agent["hyperparameters"][name]
-                series.extend([None] * gap)
-            agent["fitness"].append(short(row.fitness[place]))
-            agent["error"].append(short(errors.get((id, row.generation))))
-            agent["loss"].append(short(row.loss[place]))
-            agent["exploration"].append(short(row.exploration[place]))
-            for name in moving:
-                value = row.hyperparameters.get(name, [None] * len(row.ids))[place]
-                agent["hyperparameters"][name].append(short(value))
-    for agent in found.values():
-        agent["hyperparameters"] = {
-            name: _constant(values) for name, values in agent["hyperparameters"].items()
-        }
-    return list(found.values())
-
-
 def moving_hyperparameters(rows: Sequence[MetricsLine]) -> list[str]:
-    """Those that differ between agents or over time, in the usual order."""
+    """Those that differ between agents or over time, in the order of the file."""
     values: dict[str, set[float | None]] = {}
     for row in rows:
         for name, each in row.hyperparameters.items():
             values.setdefault(name, set()).update(each)
-    known = [*HYPERPARAMETERS, *sorted(set(values) - set(HYPERPARAMETERS))]
-    return [name for name in known if len(values.get(name, ())) > 1]
+    return [name for name, each in values.items() if len(each) > 1]
 
 
-def _born(birth: Birth) -> dict[str, Any]:
+def agents(rows: Sequence[MetricsLine], lineage: Lineage, moving: Sequence[str]) -> list[Any]:
+    """Plain data of every agent that was born, in the order of their births."""
+    lines = [line for own in lineage.fitness.values() for line in own]
+    errors = {(line.id, line.generation): line.error for line in lines}
+    starts: dict[int, int] = {}
+    series: dict[int, dict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+    for number, row in enumerate(rows):
+        for place, id in enumerate(row.ids):
+            gap = number - starts.setdefault(id, number) - len(series[id]["fitness"])
+            values = {
+                "fitness": row.fitness[place],
+                "error": errors.get((id, row.generation)),
+                "loss": row.loss[place],
+                "exploration": row.exploration[place],
+            } | {f"/{name}": _value(row, name, place) for name in moving}
+            for name, value in values.items():
+                series[id][name] += [*[None] * gap, short(value)]
+    return [
+        _agent(birth, starts.get(id), series[id], moving) for id, birth in lineage.births.items()
+    ]
+
+
+def _value(row: MetricsLine, name: str, place: int) -> float | None:
+    values = row.hyperparameters.get(name)
+    return None if values is None else values[place]
+
+
+def _agent(
+    birth: Birth, start: int | None, series: dict[str, list[float | None]], moving: Sequence[str]
+) -> dict[str, Any]:
     genome = birth.genome
     return {
         "id": genome.id,
@@ -79,19 +77,50 @@ def _born(birth: Birth) -> dict[str, Any]:
         "mutation": genome.mutation,
         "change": birth.change,
         "architecture": describe_architectures(genome),
-        "start": None,
-        **{name: [] for name in SERIES},
-        "hyperparameters": _Lists(),
+        "start": start,
+        **{name: series[name] for name in ("fitness", "error", "loss", "exploration")},
+        "hyperparameters": {
+            name: _constant(series[f"/{name}"]) for name in moving if start is not None
+        },
     }
-
-
-class _Lists(dict[str, list[float | None]]):
-    """A list for every name."""
-
-    def __missing__(self, name: str) -> list[float | None]:
-        return self.setdefault(name, [])
 
 
 def _constant(values: list[float | None]) -> Any:
     """One value if it never changes, as most do not: that keeps the page small."""
     return values[0] if values and all(value == values[0] for value in values) else values
+
+
+def mutation_effects(lineage: Lineage) -> dict[str, Any]:
+    """Which mutations helped, by kind, the best mean first.
+
+    Between a parent's fitness and its child's lies a generation of training, and a parent is chosen
+    for a fitness that may have been luck: so `parents` is what these gained over the same time.
+    """
+    kinds: dict[str, list[tuple[int, float]]] = {}
+    parents: list[float] = []
+    for id, birth in lineage.births.items():
+        effect = lineage.effect(birth)
+        if effect.change is None or effect.parent is None:
+            continue  # not evaluated, or dead
+        kinds.setdefault(birth.genome.mutation, []).append((id, effect.change))
+        if effect.stayed is not None:
+            parents.append(effect.stayed - effect.parent)
+    found = [
+        {"kind": kind, "label": WORDS.get(kind, kind), "ids": [id for id, _ in children]}
+        | _summary([change for _, change in children])
+        for kind, children in kinds.items()
+    ]
+    found.sort(key=lambda one: (-one["mean"], one["kind"]))
+    return {"kinds": found, "parents": _summary(parents) if parents else None}
+
+
+def _summary(changes: Sequence[float]) -> dict[str, Any]:
+    count, mean = len(changes), sum(changes) / len(changes)
+    variance = sum((change - mean) ** 2 for change in changes) / max(1, count - 1)
+    return {
+        "count": count,
+        "mean": short(mean),
+        "error": short(math.sqrt(variance / count)) if count > 1 else None,
+        "helped": sum(change > 0 for change in changes),
+        "changes": [short(change) for change in changes],
+    }

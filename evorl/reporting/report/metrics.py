@@ -6,13 +6,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.evolution.lineage import first_problem
+from evorl.runs.files import JsonLines, run_error
 
 
 @dataclass(frozen=True)
 class MetricsLine:
-    """What a report needs of a line; lists go by the agent's place, null is what is not finite."""
+    """What a report needs of a line; lists are by the agent's place, null is what is not finite."""
 
     __pydantic_config__ = {"allow_inf_nan": False}  # noqa: RUF012
 
@@ -20,14 +20,14 @@ class MetricsLine:
     env_steps: int
     evaluation_steps: int
     updates: int
-    seconds: float  # since the process began, which starts anew when a run is resumed
+    seconds: float  # since the process began: a resumed run starts at zero again
     best: float | None  # the confirmed fitness of the best agent so far
     ids: list[int]
     fitness: list[float | None]
     loss: list[float | None]
     exploration: list[float | None]
     hyperparameters: dict[str, list[float | None]]
-    shares: dict[str, float] = field(default_factory=dict)  # of the time, by what it went to
+    shares: dict[str, float] = field(default_factory=dict)  # of the time, by stage
 
     def __post_init__(self) -> None:
         lists = [self.fitness, self.loss, self.exploration, *self.hyperparameters.values()]
@@ -42,36 +42,21 @@ _LINE = TypeAdapter(MetricsLine)
 
 def read_metrics(path: Path) -> list[MetricsLine]:
     """All complete lines; none if there is no file yet. A last line that is cut off is left out."""
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise RunError(one_line(f"{path}: cannot be read: {reason}")) from None
-    lines = [
-        parse_line(line, f"{path}: line {number}")
-        for number, line in enumerate(text.split(b"\n")[:-1], 1)
-    ]
+    lines: list[MetricsLine] = []
+    for number, text in enumerate(JsonLines(path).read(), 1):
+        try:
+            lines.append(_LINE.validate_json(text, strict=True))
+        except ValidationError as error:
+            problem = f"line {number}: not metrics of this version: {first_problem(error)}"
+            raise run_error(path, problem) from None
     for number, (before, after) in enumerate(pairwise(lines), 2):
         if after.generation <= before.generation:
-            raise RunError(one_line(f"{path}: line {number}: the generations go back in time"))
+            raise run_error(path, f"line {number}: the generations go back in time")
     return lines
 
 
-def parse_line(line: bytes, where: str) -> MetricsLine:
-    """One line; RunError, which says where, if it is none."""
-    try:
-        return _LINE.validate_json(line, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        what = f"{key}: {first['msg']}" if key else first["msg"]
-        raise RunError(one_line(f"{where}: not metrics of this version: {what}")) from None
-
-
 def running_seconds(lines: list[MetricsLine]) -> list[float]:
-    """The time at each line's end, which goes on where a resumed run counts from zero again."""
+    """The time at each line's end, added up over the times that the run was resumed."""
     found: list[float] = []
     offset = 0.0
     for place, line in enumerate(lines):

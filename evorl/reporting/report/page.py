@@ -8,45 +8,42 @@ import base64
 import hashlib
 import html
 import json
-import os
+import math
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from evorl.config.yaml_text import one_line
-from evorl.errors import RunError
+from evorl.errors import one_line
+from evorl.runs.files import atomic_write, reason, run_error
 
 MARK = "<!doctype html>\n<!-- evorl report -->\n"  # by which a report knows its own
-SCRIPTS = (  # in this order, as one script
-    "dom.js",
-    "format.js",
-    "scale.js",
-    "colour.js",
-    "view.js",
-    "tooltip.js",
-    "chart.js",
-    "lines.js",
-    "headline.js",
-    "fitness.js",
-    "tree.js",
-    "hyperparameters.js",
-    "mutations.js",
-    "architectures.js",
-    "training.js",
-    "config.js",
-    "run.js",
-    "compare.js",
-    "runs.js",
-    "main.js",
+ORDER = (  # of the scripts, which become one
+    "dom format scale colour view tooltip chart lines headline fitness tree hyperparameters"
+    " mutations architectures training config run compare runs main"
 )
+SCRIPTS = tuple(f"{name}.js" for name in ORDER.split())
 NONE, SELF = "'none'", "'self'"
 ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+DIGITS = 7  # significant ones of a number: more than a screen can show
+
+
+def short(value: float | None) -> float | None:
+    """A number with fewer digits; None for what is not finite, which JSON does not have."""
+    if value is None or not math.isfinite(value):
+        return None
+    return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
+
+
+def shorts(values: Iterable[float | None]) -> list[float | None]:
+    """Each of them; of an estimate its value, low and high."""
+    return [short(value) for value in values]
 
 
 def render(data: dict[str, Any], title: str, *, live: bool = False) -> str:
     """The page of such data; a live one asks its server for newer data."""
-    style, script = _style(), _script()
+    style, script = _read("style.css"), _script()
     policy = "; ".join(
         (
             f"default-src {NONE}",
@@ -82,24 +79,16 @@ def json_for_html(data: Any) -> str:
 
 def write_page(path: Path, text: str) -> None:
     """Write the file whole or not at all; only an older report is replaced."""
-    aside = path.with_name(f".{path.name}.new")
     try:
         if path.is_dir():
-            raise RunError(one_line(f"{path}: is a folder; give the name of a file"))
+            raise run_error(path, "is a folder; give the name of a file")
         if path.exists() and path.read_bytes()[: len(MARK)] != MARK.encode():
-            raise RunError(
-                one_line(f"{path}: exists already and is no report; choose another name")
-            )
-        try:
-            aside.write_text(text, encoding="utf-8")
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+            raise run_error(path, "exists already and is no report; choose another name")
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise RunError(one_line(f"{path}: cannot be written: {reason}")) from None
+        raise run_error(path, f"cannot be read: {reason(error)}") from None
     except ValueError:  # a null character in the name
-        raise RunError(one_line(f"{path}: not the name of a file")) from None
+        raise run_error(path, "not the name of a file") from None
+    atomic_write(path, text)
 
 
 @cache
@@ -109,10 +98,6 @@ def _script() -> str:
 
 
 @cache
-def _style() -> str:
-    return _read("style.css")
-
-
 def _read(name: str) -> str:
     return files("evorl.reporting.report").joinpath("web", name).read_text(encoding="utf-8")
 

@@ -1,66 +1,83 @@
-"""A run directory as plain data for a page, while the run goes on as well.
+"""A run directory as plain data for a page, while the run trains as well; or several, compared.
 
 metrics.jsonl is read before lineage.jsonl, which is always the further one: agents are born in the
-lineage before they are measured.
+lineage before they are measured. config.yaml is read as it is, without the classes of its sections.
 """
 
-import json
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from evorl.config import RunConfig, dump_config
-from evorl.config.yaml_text import one_line
 from evorl.errors import RunError
 from evorl.evolution.lineage import Lineage
-from evorl.reporting.report.agents import agents, known_rows, moving_hyperparameters
-from evorl.reporting.report.effects import mutation_effects
+from evorl.reporting.report.agents import (
+    agents,
+    known_rows,
+    moving_hyperparameters,
+    mutation_effects,
+)
 from evorl.reporting.report.metrics import MetricsLine, read_metrics, running_seconds
-from evorl.reporting.report.numbers import interval, short, shorts
-from evorl.runs.directory import BEST, LINEAGE, METRICS, SCHEDULE, SUMMARY, RunDirectory
-from evorl.runs.saved_agent import FACTS
+from evorl.reporting.report.page import short, shorts
+from evorl.runs.compare import Comparison, compare, read_runs
+from evorl.runs.directory import (
+    BEST,
+    CONFIG,
+    LINEAGE,
+    METRICS,
+    SCHEDULE,
+    SUMMARY,
+    RunDirectory,
+)
+from evorl.runs.files import field, parse_json, read_bytes, run_error
 from evorl.runs.status import state_of
 
+BEST_AGENT = f"{BEST}/agent.json"
 AXES = {"log": "log", "reverse_log": "reverse_log", "power_of_two": "log2"}
-WIDE = 8.0  # a range that spans so many times its least value is drawn on a log axis
-_OBJECT = TypeAdapter(dict[str, Any])
+WIDE = 8.0  # a range that spans this many times its least value is drawn on a log axis
 
 
 def read_run(directory: RunDirectory, name: str | None = None) -> dict[str, Any]:
     """Everything that a report shows of a run; RunError if the directory is damaged."""
-    config = directory.config()
-    state = state_of(directory.path)
+    options, state = directory.options(), state_of(directory.path)
     measured = read_metrics(directory.path / METRICS)
     if state.problem is not None and not measured:
         raise RunError(state.problem)
     lineage = _lineage(directory, begins=state.state == "running" and not measured)
     rows = known_rows(measured, lineage)
-    moving = moving_hyperparameters(rows)
-    seconds = running_seconds(rows)
-    return {
-        "name": config.name if name is None else name,
+    moving, seconds = moving_hyperparameters(rows), running_seconds(rows)
+    return _configured(directory, options) | {
+        "name": options.get("name", "") if name is None else name,
         "path": str(directory.path),
-        "env": config.env.id,
-        "seed": config.seed,
-        "method": config.evolution.method,
         "state": state.state,
         "updated": round(state.changed, 3),
-        "budget": config.budget.env_steps,
-        "counts": config.budget.counts,
-        "population": config.population.size,
         "headline": _headline(directory, rows, seconds),
         "best": _best(directory, lineage),
         "rows": _rows(rows, seconds),
         "agents": agents(rows, lineage, moving),
-        "hyperparameters": {name: _axis(name, config, rows) for name in moving},
+        "hyperparameters": {name: _axis(name, options, rows) for name in moving},
         "fixed": _fixed(rows, moving),
         "effects": mutation_effects(lineage),
-        "config": dump_config(config),
         "commands": _commands(directory),
         "warnings": [state.problem] if state.problem else _warnings(measured, rows),
     }
+
+
+def _configured(directory: RunDirectory, options: dict[str, Any]) -> dict[str, Any]:
+    """What a report shows of config.yaml."""
+    path = directory.path / CONFIG
+    try:
+        return {
+            "env": field(options, "env.id", str),
+            "seed": field(options, "seed", int),
+            "method": field(options, "evolution.method", str),
+            "budget": field(options, "budget.env_steps", int),
+            "counts": field(options, "budget.counts", str),
+            "population": field(options, "population.size", int),
+            "config": read_bytes(path).decode(),
+        }
+    except ValueError as error:
+        raise run_error(path, f"not a configuration of this version: {error}") from None
 
 
 def _lineage(directory: RunDirectory, begins: bool) -> Lineage:
@@ -86,68 +103,49 @@ def _headline(
         "shares": last.shares if last else {},
         "versions": {},
     }
-    if directory.finished:
-        score = directory.summary().score
-        found["score"] = {
-            "mean": interval(score.mean),
-            "iqm": interval(score.iqm),
-            "episodes": score.episodes,
-        }
-        found |= _of_summary(directory.path / SUMMARY, rows, seconds)
-    return found
-
-
-def _of_summary(path: Path, rows: list[MetricsLine], seconds: list[float]) -> dict[str, Any]:
-    """What only a report reads of summary.json, as far as it is there."""
-    values = _read_object(path)
-    found: dict[str, Any] = {"env_steps": values["env_steps"]}
-    found["evaluation_steps"] = values["evaluation_steps"]
+    if not directory.finished:
+        return found
+    summary, values = directory.summary(), _read_object(directory.path / SUMMARY)
+    found["env_steps"], found["evaluation_steps"] = summary.env_steps, summary.evaluation_steps
+    mean, iqm = shorts(summary.score.mean), shorts(summary.score.iqm)
+    found["score"] = {"mean": mean, "iqm": iqm, "episodes": summary.score.episodes}
     if isinstance(values.get("updates"), int):
         found["updates"] = values["updates"]
     if isinstance(took := values.get("seconds"), int | float):
         before = seconds[-1] - rows[-1].seconds if rows else 0.0  # until the run was resumed
         found["seconds"] = short(before + took)
     if isinstance(versions := values.get("versions"), dict):
-        found["versions"] = {str(name): str(version) for name, version in versions.items()}
+        found["versions"] = {name: str(version) for name, version in versions.items()}
     return found
 
 
 def _best(directory: RunDirectory, lineage: Lineage) -> dict[str, Any] | None:
     """Whose line a report follows: the confirmed best. None if there is none, or none just now."""
-    path = directory.path / BEST / FACTS
+    path = directory.path / BEST_AGENT
     try:
         values = _read_object(path)
-    except FileNotFoundError:
-        return None
+    except RunError:
+        if not path.exists():  # none yet, or it is just being replaced
+            return None
+        raise
     try:
-        id, facts = values["genome"]["id"], values["facts"]
-        numbers = {key: facts.get(key) for key in ("fitness", "confirmed", "own_steps")}
-        generation = facts["generation"]
-        if not (isinstance(id, int) and isinstance(generation, int)):
-            raise TypeError
-    except (KeyError, TypeError, AttributeError):
-        raise RunError(one_line(f"{path}: not an agent of this version")) from None
+        id, facts = field(values, "genome.id", int), field(values, "facts", dict)
+        generation = field(facts, "generation", int)
+    except ValueError as error:
+        raise run_error(path, f"not an agent of this version: {error}") from None
     if id not in lineage.births:
         return None
-    return {"id": id, "generation": generation} | {k: _number(v) for k, v in numbers.items()}
-
-
-def _number(value: object) -> float | None:
-    return short(value) if isinstance(value, int | float) else None
+    numbers = {key: facts.get(key) for key in ("fitness", "confirmed", "own_steps")}
+    known = {k: short(v) if isinstance(v, int | float) else None for k, v in numbers.items()}
+    return {"id": id, "generation": generation} | known
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object; FileNotFoundError if it is not there."""
+    """A JSON file that holds an object."""
     try:
-        return _OBJECT.validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise RunError(one_line(f"{path}: cannot be read: {reason}")) from None
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise RunError(one_line(f"{path}: not JSON as it was written: {reason}")) from None
+        return field({"it": parse_json(read_bytes(path))}, "it", dict)
+    except ValueError as error:
+        raise run_error(path, f"not JSON as it was written: {error}") from None
 
 
 def _rows(rows: list[MetricsLine], seconds: list[float]) -> dict[str, Any]:
@@ -166,17 +164,17 @@ def _rows(rows: list[MetricsLine], seconds: list[float]) -> dict[str, Any]:
     }
 
 
-def _axis(name: str, config: RunConfig, rows: list[MetricsLine]) -> str:
+def _axis(name: str, options: dict[str, Any], rows: list[MetricsLine]) -> str:
     """The axis that fits a hyperparameter: as it was drawn, or by how far its values span."""
-    space = config.evolution.spaces.evolving.get(name)
     values = [v for row in rows for v in row.hyperparameters.get(name, ()) if v is not None]
     low, high = min(values, default=0.0), max(values, default=0.0)
-    if space is not None and (axis := AXES.get(space.kind)):
-        fits = high < 1 if axis == "reverse_log" else low > 0
-        return axis if fits else "linear"
-    if space is None and low > 0 and high > WIDE * low:
-        return "log"
-    return "linear"
+    try:
+        kind = field(options, f"evolution.spaces.{name}.kind", str)
+    except ValueError:  # it does not evolve
+        return "log" if low > 0 and high > WIDE * low else "linear"
+    axis = AXES.get(kind, "linear")
+    fits = axis == "linear" or (high < 1 if axis == "reverse_log" else low > 0)
+    return axis if fits else "linear"
 
 
 def _fixed(rows: list[MetricsLine], moving: list[str]) -> dict[str, Any]:
@@ -186,14 +184,14 @@ def _fixed(rows: list[MetricsLine], moving: list[str]) -> dict[str, Any]:
 
 
 def _commands(directory: RunDirectory) -> dict[str, str]:
-    """How to train it again, to go on with it, and to look into it."""
-    run = shlex.quote(str(directory.path))
-    config = shlex.quote(str(directory.path / "config.yaml"))
-    again = f"evorl train {config} name=again"
-    if (directory.path / SCHEDULE).exists():
-        again += f" --replay-schedule {shlex.quote(str(directory.path / SCHEDULE))}"
+    """How to train it again, to resume it, and to look into it."""
+    run, config, schedule = (
+        shlex.quote(str(path))
+        for path in (directory.path, directory.path / CONFIG, directory.path / SCHEDULE)
+    )
+    replayed = f" --replay-schedule {schedule}" if (directory.path / SCHEDULE).exists() else ""
     return {
-        "again": again,
+        "again": f"evorl train {config} name=again{replayed}",
         "resume": f"evorl resume {run}",
         "lineage": f"evorl lineage {run}",
         "schedule": f"evorl schedule {run} > schedule.yaml",
@@ -204,8 +202,65 @@ def _warnings(measured: list[MetricsLine], rows: list[MetricsLine]) -> list[str]
     left_out = len(measured) - len(rows)
     if not left_out:
         return []
-    what = json.dumps(METRICS)
     return [
-        f"the last {left_out} generation{'s' * (left_out != 1)} of {what} left out:"
+        f'the last {left_out} generation{"s" * (left_out != 1)} of "{METRICS}" left out:'
         f" {LINEAGE} does not know all of their agents"
     ]
+
+
+def read_payload(paths: Sequence[Path]) -> dict[str, Any]:
+    """What a page of these runs is given; RunError if one is damaged, or given twice."""
+    directories = [RunDirectory.open(path) for path in paths]
+    seen: set[Path] = set()
+    for directory in directories:
+        if (real := directory.path.resolve()) in seen:
+            raise run_error(directory.path, "given twice")
+        seen.add(real)
+    names = unique_names(paths)
+    runs = {name: read_run(d, name) for name, d in zip(names, directories, strict=True)}
+    for run in runs.values():
+        if run["state"] == "stopped" and not run["rows"]["generation"]:
+            raise run_error(
+                Path(run["path"]),
+                "stopped before its first generation ended, so there is nothing to report;"
+                f" {run['commands']['resume']} resumes it",
+            )
+    return payload(runs)
+
+
+def unique_names(paths: Sequence[Path]) -> list[str]:
+    """The folders' own names, or their whole paths where these are alike."""
+    names = [path.resolve().name for path in paths]
+    pairs = zip(names, paths, strict=True)
+    return [name if names.count(name) == 1 else str(path) for name, path in pairs]
+
+
+def payload(runs: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Runs by the names that they are shown under, and how the finished ones compare."""
+    finished = {Path(run["path"]): n for n, run in runs.items() if run["state"] == "finished"}
+    comparison = None
+    if len(runs) > 1 and finished:
+        comparison = _comparison(compare(read_runs(finished)), finished)
+    return {"runs": list(runs.values()), "comparison": comparison}
+
+
+def _comparison(comparison: Comparison, names: Mapping[Path, str]) -> dict[str, Any]:
+    return {
+        "groups": [
+            {
+                "env": env,
+                "label": group.label,
+                "runs": [names[run.path] for run in group.runs],
+                "iqm": shorts(group.summary.iqm),
+                "mean": shorts(group.summary.mean),
+                "steps": short(group.steps),
+            }
+            for env, groups in comparison.groups.items()
+            for group in groups
+        ],
+        "improvements": [
+            {"x": one.x, "y": one.y, "probability": shorts(one.probability), "envs": one.envs}
+            for one in comparison.improvements
+        ],
+        "warnings": comparison.warnings,
+    }

@@ -1,36 +1,47 @@
-"""The dashboard: the report's page over HTTP, for this machine unless told otherwise.
+"""The dashboard: the report's page over HTTP, for this machine unless --host says otherwise.
 
-It only ever reads, answers GET and HEAD only, and knows four addresses: / and /list (all runs, as a
-page and as data), /report and /data (some of them: ?run=NAME&run=NAME).
+It only ever reads, and nothing outside of its folder. It answers GET and HEAD only, and knows four
+addresses: / and /list (all runs, as a page and as data), /report and /data (some of them:
+?run=NAME&run=NAME).
 """
 
 import errno
 import hashlib
 import ipaddress
+import json
 import socket
 import sys
-from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from evorl import __version__
 from evorl.errors import EvorlError, RunError
-from evorl.reporting.report.folder import (
-    NoSuchRunError,
-    RunsFolder,
-    as_bytes,
-    fingerprint,
-    list_payload,
+from evorl.reporting.report.page import render, short, shorts
+from evorl.reporting.report.run_data import BEST_AGENT, payload, read_run
+from evorl.runs.directory import (
+    BEST,
+    CHECKPOINTS,
+    CONFIG,
+    LINEAGE,
+    LOCK,
+    METRICS,
+    SCHEDULE,
+    SUMMARY,
+    RunDirectory,
 )
-from evorl.reporting.report.page import render
-from evorl.reporting.report.payload import payload
-from evorl.reporting.report.run_data import read_run
+from evorl.runs.files import reason, run_error
+from evorl.runs.status import is_run, last_change, runs_below, state_of
 
+FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, SCHEDULE, LOCK, CHECKPOINTS, BEST, BEST_AGENT)
 MILLISECONDS = 3000  # between two questions of a page for newer data
 MOST_RUNS = 64  # in one comparison
+KEPT_REPORTS, KEPT_ENTRIES = 8, 1024  # in memory, until their files change
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -41,6 +52,101 @@ HEADERS = {
 }
 
 
+class NoSuchRunError(RunError):
+    """A name that is no run's, or leads out of the folder: it does not say which."""
+
+
+class RunsFolder:
+    """A folder of runs; a run's name is its path below it, such as `cartpole` or `lander/7`."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            what = "is a file, not a folder" if path.exists() else "no such folder"
+            raise run_error(path, f"{what}; give the folder that your runs are in")
+        if is_run(path):
+            raise run_error(path, "is a run; give the folder that it is in, or use evorl report")
+        self.path, self.real = path, path.resolve()
+
+    def run(self, name: str) -> RunDirectory:
+        """The run of this name; NoSuchRunError if there is none, or if it leads out of here."""
+        path, parts = self.path / name, name.split("/")
+        try:
+            plain = "\\" not in name and not {"", ".", ".."} & {*parts}
+            inside = plain and all(self._inside(path / file) for file in ("", *FILES))
+            if inside and is_run(path):
+                return RunDirectory(path)
+        except (OSError, RuntimeError, ValueError):  # links in a circle, a null character
+            pass
+        raise NoSuchRunError("no such run in this folder")
+
+    def runs(self) -> dict[str, RunDirectory]:
+        """All runs by name, the one that was written to last first."""
+        paths: list[Path] = []
+        with suppress(OSError):  # gone since
+            paths += runs_below(self.path, self._has)
+        paths.sort(key=lambda path: (-last_change(path), self._name(path)))
+        return {self._name(path): RunDirectory(path) for path in paths}
+
+    def entries(self) -> list[dict[str, Any]]:
+        """What a list shows of every run; read again only when its files have changed."""
+        return [_entry(name, run.path, fingerprint(run)) for name, run in self.runs().items()]
+
+    def report(self, names: list[str]) -> dict[str, Any]:
+        """The data of a page of these runs; read again only when their files have changed."""
+        runs = [(name, self.run(name)) for name in names]
+        return _report(tuple((name, run.path, fingerprint(run)) for name, run in runs))
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
+
+    def _has(self, path: Path) -> bool:
+        try:
+            self.run(self._name(path))
+        except RunError:  # no run, or a link to elsewhere
+            return False
+        return True
+
+    def _inside(self, path: Path) -> bool:
+        return path.resolve().is_relative_to(self.real)
+
+
+Fingerprint = tuple[tuple[int, int] | bool | None, ...]
+
+
+def fingerprint(directory: RunDirectory) -> Fingerprint:
+    """Changes when one of the files does that a report reads, or when a run starts or stops."""
+    found: list[tuple[int, int] | bool | None] = [directory.running]
+    for name in FILES:
+        try:
+            known = (directory.path / name).stat()
+            found.append((known.st_mtime_ns, known.st_size))
+        except OSError:
+            found.append(None)
+    return tuple(found)
+
+
+@lru_cache(KEPT_REPORTS)
+def _report(runs: tuple[tuple[str, Path, Fingerprint], ...]) -> dict[str, Any]:
+    return payload({name: read_run(RunDirectory(path), name) for name, path, _ in runs})
+
+
+@lru_cache(KEPT_ENTRIES)
+def _entry(name: str, path: Path, _: Fingerprint) -> dict[str, Any]:
+    run = state_of(path)
+    damaged = run.state == "damaged"
+    return {
+        "name": name,
+        "updated": round(run.changed, 3),
+        "env": run.env or "",
+        "state": run.state,
+        "problem": run.problem,
+        "score": None if run.score is None else shorts(run.score),
+        "best": short(run.best),
+        "env_steps": None if damaged else run.env_steps,
+        "share": None if damaged else short(run.share),
+    }
+
+
 class Dashboard(ThreadingHTTPServer):
     """Serves a folder of runs; `address` is where."""
 
@@ -49,7 +155,6 @@ class Dashboard(ThreadingHTTPServer):
 
     def __init__(self, folder: RunsFolder, host: str = "127.0.0.1", port: int = 8000) -> None:
         self.folder, self.host = folder, host
-        self.cache = _Cache(folder)
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             self.address_family = found[0][0]
@@ -61,8 +166,8 @@ class Dashboard(ThreadingHTTPServer):
                 raise RunError(
                     f"--port {port}: in use by another program; choose another, or 0 for any"
                 ) from None
-            reason = (error.strerror or str(error)).lower()
-            raise RunError(f"--host {host} --port {port}: cannot be used: {reason}") from None
+            problem = reason(error).lower()
+            raise RunError(f"--host {host} --port {port}: cannot be used: {problem}") from None
 
     @property
     def address(self) -> str:
@@ -115,25 +220,6 @@ def _host_name(header: str | None) -> str | None:
         return None
 
 
-class _Cache:
-    """Reports as they were last read: a run is read again when one of its files has changed."""
-
-    def __init__(self, folder: RunsFolder) -> None:
-        self.folder = folder
-        self.known: dict[tuple[str, ...], tuple[object, dict[str, Any]]] = {}
-
-    def __call__(self, names: Sequence[str]) -> dict[str, Any]:
-        directories = {name: self.folder.run(name) for name in names}
-        mark = [fingerprint(one) for one in directories.values()]
-        found = self.known.get(tuple(names))
-        if found is None or found[0] != mark:
-            if len(self.known) > MOST_RUNS:
-                self.known.clear()
-            runs = {name: read_run(one, name) for name, one in directories.items()}
-            found = self.known[tuple(names)] = (mark, payload(runs))
-        return found[1]
-
-
 class _Handler(BaseHTTPRequestHandler):
     server: Dashboard
     server_version = f"evorl/{__version__}"
@@ -163,11 +249,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, path: str, names: list[str]) -> None:
         if path in ("/", "/list"):
-            data = list_payload(self.server.folder)
+            folder = self.server.folder
+            data = {"folder": str(folder.path), "runs": folder.entries()}
             self._send_page_or_data(path == "/", "list", data, "runs – evorl", "/list")
         elif path in ("/report", "/data") and names:
             names = list(dict.fromkeys(names))
-            data = self.server.cache(names)
+            data = self.server.folder.report(names)
             title = names[0] if len(names) == 1 else f"{len(names)} runs"
             url = "/data?" + "&".join(f"run={quote(name, safe='')}" for name in names)
             self._send_page_or_data(path == "/report", "report", data, f"{title} – evorl", url)
@@ -177,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_page_or_data(
         self, page: bool, kind: str, data: dict[str, Any], title: str, url: str
     ) -> None:
-        body = as_bytes(data)
+        body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         if page:
             live = {"url": url, "milliseconds": MILLISECONDS, "tag": tag}

@@ -1,45 +1,23 @@
-"""Tracking: tells the trackers of a run what its files say, and lets none of them stop it."""
+"""Tracking: copies what the files of a run say to its trackers, and lets none of them stop it."""
 
 import importlib.util
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from evorl.config import RunConfig, TrackingConfig
-from evorl.config.yaml_text import one_line
-from evorl.errors import ConfigError
+from evorl.errors import ConfigError, one_line
 from evorl.reporting.console import Console
-from evorl.reporting.tracking.rows import Evolving, Row
-from evorl.reporting.tracking.story import Story
+from evorl.reporting.tracking.run_reader import Row, RunReader
 from evorl.runs.directory import RunDirectory
 
+if TYPE_CHECKING:
+    from evorl.reporting.tracking.trackers import TensorBoard, WeightsAndBiases
+
+    Tracker = TensorBoard | WeightsAndBiases
+
 DRAWING = 0.001  # share of a run's time that drawing may take until its end
-
-
-class Tracker(Protocol):
-    """Somewhere that a run is copied to. Any method may raise: that is the last one called."""
-
-    name: str
-
-    def begin(self) -> int:
-        """Open it; the first generation that it does not know yet."""
-
-    def log(self, row: Row) -> None:
-        """The numbers of a generation."""
-
-    def draw(self, story: Story) -> None:
-        """What is drawn of the whole run, anew."""
-
-    def end(self, story: Story, final: Mapping[str, float]) -> None:
-        """The final figures, and the best agent."""
-
-    def close(self, finished: bool) -> None:
-        """No more will come; `finished`: the run has its score."""
-
-    def abandon(self, error: Exception) -> None:
-        """It has failed, and is not asked again."""
 
 
 def refuse_missing(config: TrackingConfig) -> None:
@@ -53,19 +31,16 @@ def refuse_missing(config: TrackingConfig) -> None:
             )
 
 
-def make_trackers(config: RunConfig, directory: RunDirectory, console: Console) -> list[Tracker]:
-    """The trackers that a run asks for; the others are not even imported."""
+def make_trackers(config: RunConfig, directory: RunDirectory, console: Console) -> "list[Tracker]":
+    """The trackers that a run asks for; without any, nothing of theirs is imported."""
     refuse_missing(config.tracking)
-    found: list[Tracker] = []
-    if config.tracking.wandb != "off":
-        from evorl.reporting.tracking.weights_and_biases import WeightsAndBiases
+    wandb, tensorboard = config.tracking.wandb != "off", config.tracking.tensorboard
+    if not (wandb or tensorboard):
+        return []
+    from evorl.reporting.tracking.trackers import TensorBoard, WeightsAndBiases
 
-        found.append(WeightsAndBiases(config, directory, console))
-    if config.tracking.tensorboard:
-        from evorl.reporting.tracking.tensor_board import TensorBoard
-
-        found.append(TensorBoard(config, directory, console))
-    return found
+    kinds = (WeightsAndBiases,) * wandb + (TensorBoard,) * tensorboard
+    return [kind(config, directory, console) for kind in kinds]
 
 
 class Tracking:
@@ -73,7 +48,7 @@ class Tracking:
 
     def __init__(self, config: RunConfig, directory: RunDirectory, console: Console) -> None:
         self.trackers = make_trackers(config, directory, console)
-        self._story = Story(directory, Evolving.of(config))
+        self._run = RunReader(directory, config)
         self._first: dict[str, int] = {}  # generation that each tracker does not know yet
         self._drawn = -1  # generation
         self._drawing = 0.0  # seconds so far
@@ -81,21 +56,21 @@ class Tracking:
         self._finished = False
 
     def begin(self) -> None:
-        """Before the first generation, or before a run goes on; tells what trackers have missed."""
+        """Before the first generation, or when a run resumes: logs what trackers have missed."""
         self._each(self._begin)
         self.follow()
 
     def follow(self) -> None:
         """After a generation, when its metrics and lineage are written."""
-        rows = self._news()
-        self._each(partial(self._tell, rows))
+        rows = self._new_rows()
+        self._each(lambda tracker: self._log(tracker, rows))
         if rows and self._drawing <= DRAWING * (time.perf_counter() - self._began):
             self._draw()
 
     def end(self, summary: Mapping[str, Any]) -> None:
         """The run has its final score; `summary` is what summary.json says."""
         self._draw()
-        self._each(lambda tracker: tracker.end(self._story, final_figures(summary)))
+        self._each(lambda tracker: tracker.end(self._run, final_figures(summary)))
         self._finished = True
 
     def close(self) -> None:
@@ -104,34 +79,34 @@ class Tracking:
         self._each(lambda tracker: tracker.close(self._finished))
         self.trackers = []
 
-    def _begin(self, tracker: Tracker) -> None:
+    def _begin(self, tracker: "Tracker") -> None:
         self._first[tracker.name] = tracker.begin()
 
-    def _tell(self, rows: Sequence[Row], tracker: Tracker) -> None:
+    def _log(self, tracker: "Tracker", rows: Sequence[Row]) -> None:
         for row in rows:
             if row.generation >= self._first[tracker.name]:
                 tracker.log(row)
 
     def _draw(self) -> None:
         """All of the run up to now, unless that is drawn already."""
-        generation = self._story.latest.get("generation", -1)
+        generation = self._run.latest.get("generation", -1)
         if generation > self._drawn:
             started = time.perf_counter()
-            self._each(lambda tracker: tracker.draw(self._story))
+            self._each(lambda tracker: tracker.draw(self._run))
             self._drawing += time.perf_counter() - started
             self._drawn = generation
 
-    def _news(self) -> list[Row]:
+    def _new_rows(self) -> list[Row]:
         if not self.trackers:
             return []
         try:
-            return list(self._story.news())
+            return list(self._run.new_rows())
         except Exception as error:
             for tracker in list(self.trackers):
                 self._give_up(tracker, error)
             return []
 
-    def _each(self, act: Callable[[Tracker], None]) -> None:
+    def _each(self, act: "Callable[[Tracker], None]") -> None:
         """One tracker's failure is neither the run's nor the other's."""
         for tracker in list(self.trackers):
             try:
@@ -139,11 +114,11 @@ class Tracking:
             except Exception as error:
                 self._give_up(tracker, error)
 
-    def _give_up(self, tracker: Tracker, error: Exception) -> None:
+    def _give_up(self, tracker: "Tracker", error: Exception) -> None:
         self.trackers.remove(tracker)
         reason = one_line(" ".join(str(error).split())) or type(error).__name__
         warnings.warn(
-            f"{tracker.name} is off from here on, training goes on: {reason}", stacklevel=2
+            f"{tracker.name} is off from here on, training continues: {reason}", stacklevel=2
         )
         tracker.abandon(error)
 

@@ -26,7 +26,7 @@ def metrics(generation, ids=None, fitness=None, **changes):
         "loss": [1.0 / (generation + 1 + id) for id in ids],
         "exploration": [0.5] * len(ids),
         "hyperparameters": {name: [g.hyperparameters[name] for g in genomes] for name in names},
-        "hidden": [list(genome.architecture.hidden) for genome in genomes],
+        "hidden": {"q": [list(genome.architectures["q"].hidden) for genome in genomes]},
         "shares": {"act": 0.25, "update": 0.75},
     } | changes
 

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from evorl.evolution.lineage import read_lineage
-from evorl.reporting.report.effects import mutation_effects
+from evorl.reporting.report.agents import mutation_effects
 from evorl.runs.directory import RunDirectory
 from tests.synthetic import birth, child, evaluated, initial
 

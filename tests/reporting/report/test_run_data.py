@@ -5,8 +5,7 @@ import json
 import pytest
 
 from evorl.errors import RunError
-from evorl.reporting.report.payload import read_payload, unique_names
-from evorl.reporting.report.run_data import read_run
+from evorl.reporting.report.run_data import read_payload, read_run, unique_names
 from evorl.runs.directory import LINEAGE, METRICS, RunDirectory
 from tests.synthetic import FAMILY, birth, child, evaluated, family_lines, make_run, saved
 

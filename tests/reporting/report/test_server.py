@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from evorl.errors import RunError
-from evorl.reporting.report.folder import RunsFolder
-from evorl.reporting.report.server import Dashboard
+from evorl.reporting.report.server import Dashboard, RunsFolder
 from tests.synthetic import make_run
 
 from .runs import finished, go_on, going, just_begun, snapshot

@@ -5,6 +5,7 @@ other.
 """
 
 import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,9 +51,20 @@ class Session:
         }
 
 
-def sessions(run):
-    """All logs of a run directory, in the order of their making."""
-    return [read(path) for path in sorted((run / "wandb").glob("*run-*/run-*.wandb"))]
+def sessions(run, killed=0):
+    """All logs of a run directory, in the order of their making.
+
+    W&B's service writes the end of a log some milliseconds after the client has finished, which
+    this waits for; the first ones may be of processes that were killed, which have no end.
+    """
+    deadline = time.monotonic() + 60
+    paths = sorted((run / "wandb").glob("*run-*/run-*.wandb"))
+    found = [read(path) for path in paths]
+    while any(session.exit_code is None for session in found[killed:]):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+        found = [read(path) for path in paths]
+    return found
 
 
 def read(path):

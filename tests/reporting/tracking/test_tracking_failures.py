@@ -1,4 +1,4 @@
-"""Whatever happens to a tracker, training goes on: one warning, and the run is the same."""
+"""Whatever happens to a tracker, training continues: one warning, and the run is the same."""
 
 import json
 import os
@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from evorl.config.yaml_text import dump_yaml
+from evorl.config.loading import dump_yaml
 from evorl.errors import ConfigError
-from evorl.reporting.tracking import Tracking, tracking
-from evorl.reporting.tracking.tensor_board import TensorBoard
-from evorl.reporting.tracking.weights_and_biases import WeightsAndBiases
+from evorl.reporting.tracking import Tracking, run_reader, tracking
+from evorl.reporting.tracking.trackers import TensorBoard, WeightsAndBiases
 from evorl.training.trainer import train
 from tests.reporting.tracking.read_back import sessions
 from tests.reporting.tracking.tracked import (
@@ -62,19 +61,19 @@ def test_w_and_b_may_fail_anywhere(plain, tmp_path, monkeypatch, what, error):
     monkeypatch.setattr(WeightsAndBiases, what, failing(error))
     path, told = trained(tmp_path, *BOTH)
     (warning,) = told
-    assert warning.startswith("W&B is off from here on, training goes on: ")
+    assert warning.startswith("W&B is off from here on, training continues: ")
     assert "\n" not in warning
     assert not warning.endswith(": ")
     assert reproducible(path) == reproducible(plain)
     assert (path / "summary.json").exists()
-    assert list((path / "tensorboard").iterdir())  # the other one goes on
+    assert list((path / "tensorboard").iterdir())  # the other one continues
 
 
 def test_so_may_tensorboard(plain, tmp_path, monkeypatch):
     monkeypatch.setattr(TensorBoard, "log", failing(OSError(28, "No space left on device")))
     path, told = trained(tmp_path, *BOTH)
     assert told == [
-        "TensorBoard is off from here on, training goes on: [Errno 28] No space left on device"
+        "TensorBoard is off from here on, training continues: [Errno 28] No space left on device"
     ]
     assert sessions(path)[0].generations == list(range(GENERATIONS))
     assert reproducible(path) == reproducible(plain)
@@ -94,14 +93,14 @@ def test_the_clients_own_log_may_fail(plain, tmp_path, monkeypatch):
 
     monkeypatch.setattr(wandb.Run, "log", fail_later)
     path, told = trained(tmp_path, OFFLINE)
-    assert told == ["W&B is off from here on, training goes on: service is gone"]
+    assert told == ["W&B is off from here on, training continues: service is gone"]
     assert len(calls) == 4  # never asked again
     assert reproducible(path) == reproducible(plain)
 
 
 def test_files_that_make_no_sense(plain, tmp_path, monkeypatch):
     """A tracker reads the run's own files: what it cannot read is its own trouble, too."""
-    monkeypatch.setattr("evorl.reporting.tracking.story.parse_line", failing(ValueError("damaged")))
+    monkeypatch.setattr(run_reader, "parse_line", failing(ValueError("damaged")))
     path, told = trained(tmp_path, *BOTH)
     assert [line.split(" is off")[0] for line in told] == ["W&B", "TensorBoard"]
     assert reproducible(path) == reproducible(plain)
@@ -116,7 +115,7 @@ def test_a_folder_that_cannot_be_made(home, tmp_path):
     (directory.path / "wandb").write_text("in the way")
     tracking = Tracking(tiny(tmp_path, OFFLINE), directory, Console(quiet=True))
     with pytest.warns(
-        UserWarning, match="W&B is off from here on, training goes on: .*File exists"
+        UserWarning, match="W&B is off from here on, training continues: .*File exists"
     ):
         tracking.begin()
     assert [entry.name for entry in directory.path.iterdir()] == ["wandb"]
@@ -169,7 +168,7 @@ def test_online_without_a_login(plain, tmp_path):
     code, said = ended(tmp_path, *started(tmp_path, "tracking.wandb=online"))
     assert code == 0, said
     assert offs(said) == [
-        "warning: W&B is off from here on, training goes on: no login: run `wandb login`, or set"
+        "warning: W&B is off from here on, training continues: no login: run `wandb login`, or set"
         " tracking.wandb=offline"
     ]
     assert "wandb:" not in said
@@ -184,7 +183,7 @@ def test_online_without_a_network(plain, tmp_path):
     code, said = ended(tmp_path, *started(tmp_path, *options, **nowhere))
     assert code == 0, said
     (line,) = offs(said)
-    assert line.startswith("warning: W&B is off from here on, training goes on: ")
+    assert line.startswith("warning: W&B is off from here on, training continues: ")
     assert "Traceback" not in said
     assert "wandb:" not in said
     assert reproducible(tmp_path / "run") == reproducible(plain)

@@ -6,13 +6,11 @@ import json
 import pytest
 
 from evorl.config import parse_config
-from evorl.evolution.effects import effect
 from evorl.evolution.lineage import Lineage, birth, parse_line
-from evorl.reporting.tracking.charts import _thinned
-from evorl.reporting.tracking.family import Mutations, births_table, curve
-from evorl.reporting.tracking.rows import Evolving, values_of
-from evorl.reporting.tracking.story import Story
-from evorl.reporting.tracking.tail import Tail
+from evorl.genome import Architecture, Genome
+from evorl.reporting.tracking.charts import births_table, curve, mutations_table, thinned
+from evorl.reporting.tracking.run_reader import RunReader
+from evorl.runs.directory import RunDirectory
 from tests.synthetic import FAMILY, STEPS, child, evaluated, family_lines, initial, make_family_run
 
 
@@ -39,31 +37,34 @@ def test_a_child_of_an_earlier_moment_leaves_out_what_it_did_not_inherit():
     lines += [birth(late, 0, FAMILY[0], 1), evaluated(7, 4, 99.0)]
     found = family(lines)
     assert [point.fitness for point in curve(found, 7)] == [0.0, 10.0, 99.0]
-    assert effect(found, found.births[7]) == 89.0
+    assert found.effect(found.births[7]).change == 89.0
 
 
-def test_effects_are_first_fitness_against_the_parents_when_it_was_left():
-    found = family(family_lines())
-    expected = {2: 201.0 - 0.0, 3: 302.0 - 201.0, 4: 404.0 - 303.0}
-    assert {id: effect(found, found.births[id]) for id in expected} == expected
-    assert effect(found, found.births[0]) is None
-    mutations = Mutations()
-    for id in expected:
-        mutations.add(found, found.births[id])
-    assert mutations.table() == [
+def test_mutations_are_counted_with_their_mean_effect(tmp_path):
+    directory = make_family_run(tmp_path)
+    for generation, at_one in enumerate([1, 2, 3, 3, 4]):
+        directory.append_metrics(metrics_line(generation, [0, at_one], [0.0, 1.0]))
+    run = RunReader(directory, config())
+    rows = list(run.new_rows())
+    assert mutations_table(run) == [
         ["hyperparameters", 2, pytest.approx((201.0 + 101.0) / 2)],
         ["architecture", 1, 101.0],
     ]
+    assert rows[1].values["mutations/hyperparameters/effect"] == 201.0
+    assert "mutations/architecture/births" not in rows[1].values
 
 
-def test_the_dead_count_as_births_without_an_effect():
+def test_the_dead_count_as_births_without_an_effect(tmp_path):
     dead = child(FAMILY[0], 9, 1, "remove units")
     lines = [birth(FAMILY[0], 0, None), evaluated(0, 0, 5.0), birth(dead, 0, FAMILY[0])]
-    found = family([*lines, evaluated(9, 1, float("-inf"))])
-    mutations = Mutations()
-    mutations.add(found, found.births[9])
-    assert mutations.values() == {"mutations/remove_units/births": 1.0}
-    assert mutations.table() == [["remove units", 1, None]]
+    directory = RunDirectory.create(tmp_path, "run")
+    directory.append_lineage([*lines, evaluated(9, 1, float("-inf"))])
+    directory.append_metrics(metrics_line(1, [9], [None]))
+    run = RunReader(directory, config())
+    (row,) = run.new_rows()
+    found = {name: value for name, value in row.values.items() if name.startswith("mutations/")}
+    assert found == {"mutations/remove_units/births": 1.0}
+    assert mutations_table(run) == [["remove units", 1, None]]
 
 
 def test_births_have_a_row_each():
@@ -75,11 +76,13 @@ def test_births_have_a_row_each():
         [3, 2, 2, "architecture"],
         [4, 3, 4, "hyperparameters"],
     ]
+    hyperparameters = list(FAMILY[4].hyperparameters.values())
+    assert rows[4][5:] == ["64-96 relu", 3, 303.0, 404.0, 101.0, *hyperparameters]
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 100])
 def test_long_curves_are_thinned_and_keep_their_end(most):
-    kept = _thinned(list(range(20)), most)
+    kept = thinned(list(range(20)), most)
     assert len(kept) <= most
     assert kept[-1] == 19
     assert kept == sorted(kept)
@@ -105,17 +108,27 @@ def metrics_line(generation, ids, fitness):
         "hyperparameters": {
             name: [own[name] for own in hyperparameters] for name in hyperparameters[0]
         },
-        "hidden": [[64, 64]] * len(ids),
+        "hidden": {"q": [[64, 64], *[[32]] * (len(ids) - 1)]},
         "shares": {"update": 0.5},
     }
 
 
-def evolving(*overrides):
-    return Evolving.of(parse_config({"env": {"id": "CartPole-v1"}}, overrides))
+def config(*overrides):
+    return parse_config({"env": {"id": "CartPole-v1"}}, overrides)
 
 
-def test_the_dead_are_left_out_of_a_generations_numbers():
-    values = values_of(metrics_line(0, [0, 1, 2], [None, 4.0, 2.0]), evolving())
+@pytest.fixture
+def values(tmp_path):
+    """The numbers of a line of metrics, in a run with these options."""
+
+    def read(line, *overrides):
+        return RunReader(RunDirectory(tmp_path), config(*overrides)).values(line)
+
+    return read
+
+
+def test_the_dead_are_left_out_of_a_generations_numbers(values):
+    values = values(metrics_line(0, [0, 1, 2], [None, 4.0, 2.0]))
     assert values["fitness/mean"] == 3.0
     assert values["fitness/worst"] == 2.0
     assert values["fitness/best_agent"] == 1
@@ -124,50 +137,66 @@ def test_the_dead_are_left_out_of_a_generations_numbers():
     assert "fitness/best_so_far" not in values
 
 
-def test_a_generation_of_dead_agents_has_numbers_all_the_same():
-    values = values_of(metrics_line(0, [0, 1], [None, None]), evolving())
+def test_a_generation_of_dead_agents_has_numbers_all_the_same(values):
+    values = values(metrics_line(0, [0, 1], [None, None]))
     assert values["population/alive"] == 0
     assert not any(name.startswith(("fitness/", "hyperparameters/")) for name in values)
 
 
-def test_hyperparameters_that_never_differ_have_no_curve():
+def test_hyperparameters_that_never_differ_have_no_curve(values):
     line = metrics_line(0, [0, 1], [1.0, 2.0])
-    names = {name.split("/")[1] for name in values_of(line, evolving("evolution.method=none"))}
+    names = {name.split("/")[1] for name in values(line, "evolution.method=none")}
     assert "lr" not in names
     line["hyperparameters"]["gamma"] = [0.99, 0.9]
-    values = values_of(line, evolving("evolution.method=none"))
-    assert values["hyperparameters/gamma/low"] == 0.9
-    assert values["hyperparameters/gamma/best"] == 0.9
+    found = values(line, "evolution.method=none")
+    assert found["hyperparameters/gamma/low"] == 0.9
+    assert found["hyperparameters/gamma/best"] == 0.9
 
 
-def test_a_story_reads_on_where_it_was(tmp_path):
+def test_layers_and_units_of_each_network(values):
+    line = metrics_line(0, [0, 1], [1.0, 2.0])
+    found = values(line)
+    assert (found["population/layers"], found["population/units"]) == (1.5, 80.0)
+    line["hidden"] = {"actor": [[8], [8]], "critic": [[64, 64], [64]]}
+    found = values(line)
+    assert (found["population/actor/layers"], found["population/critic/units"]) == (1.0, 96.0)
+    assert "population/layers" not in found
+
+
+def test_an_algorithm_with_other_names(tmp_path):
+    networks = {"actor": Architecture((8,)), "critic": Architecture((16,), "tanh")}
+    genome = Genome(0, networks, {"actor_lr": 0.5, "alpha": 1})
+    lineage = family([birth(genome, 0, None), evaluated(0, 0, 5.0)])
+    row = [0, None, 0, "initial", "initial", "actor 8 relu, critic 16 tanh", None, None, 5.0, None]
+    assert list(births_table(lineage)) == [[*row, 0.5, 1.0]]
+
+
+def test_reading_continues_where_it_was(tmp_path):
     directory = make_family_run(tmp_path)
-    told = Story(directory, evolving())
-    assert list(told.news()) == []
+    run = RunReader(directory, config())
+    assert list(run.new_rows()) == []
     for generation, at_one in enumerate([1, 2, 3, 3, 4]):
         fitness = [float(generation), 100.0 * at_one + generation]
         directory.append_metrics(metrics_line(generation, [0, at_one], fitness))
-        (row,) = told.news()
+        (row,) = run.new_rows()
         assert row.generation == generation
         assert row.values["fitness/best"] == 100.0 * at_one + generation
     assert row.values["mutations/hyperparameters/births"] == 2
     assert row.values["mutations/hyperparameters/effect"] == 151.0
-    assert told.alive() == [4, 0]
-    assert told.best() == (4, 4)
-    again = Story(directory, evolving())
-    assert list(again.news())[-1] == row
+    assert run.alive() == [4, 0]
+    assert run.best() == (4, 4)
+    assert list(RunReader(directory, config()).new_rows())[-1] == row
 
 
 def test_a_line_that_is_not_complete_comes_later(tmp_path):
-    path = tmp_path / "file"
-    tail = Tail(path)
-    assert tail.news() == []
-    path.write_bytes(b"one\ntw")
-    assert tail.news() == [b"one"]
-    with path.open("ab") as file:
-        file.write(b"o\n\x85three\r\n")
-    assert tail.news() == [b"two", b"\x85three\r"]
-    assert tail.news() == []
+    directory = make_family_run(tmp_path)
+    run, path = RunReader(directory, config()), tmp_path / "family" / "metrics.jsonl"
+    lines = [json.dumps(metrics_line(g, [0, g + 1], [1.0, None])) + "\n" for g in range(2)]
+    path.write_text(lines[0] + lines[1][:40])
+    assert [row.generation for row in run.new_rows()] == [0]
+    path.write_text("".join(lines))
+    assert [row.generation for row in run.new_rows()] == [1]
+    assert list(run.new_rows()) == []
 
 
 def test_equal_genomes_under_other_ids_stay_apart():

@@ -35,8 +35,8 @@ class Listening(Console):
         super().__init__(quiet=True)
         self.said = []
 
-    def say(self, line):
-        self.said.append(line)
+    def say(self, *parts):
+        self.said += map(str, parts)
 
 
 @pytest.fixture(scope="module")

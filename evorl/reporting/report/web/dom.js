@@ -25,7 +25,7 @@ function card(key, title, note, ...children) {
     el("header", {}, el("h2", {}, title), note ? el("p", { class: "note" }, note) : null), ...children);
 }
 
-// Check boxes that are made anew only when there are others: what is focused stays so.
+// Check boxes that are made again only when there are others: what is focused stays so.
 class Checks {
   constructor(label, isOn, toggle) {
     this.node = el("fieldset", { class: "checks", "aria-label": label });

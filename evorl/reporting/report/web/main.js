@@ -134,7 +134,7 @@ function keepFresh(shown) {
       if (!notice.hidden) notice.textContent = `The data cannot be read just now: ${await answer.text()}`;
     } catch {
       notice.hidden = false;
-      notice.textContent = "The dashboard does not answer. It goes on here once it runs again.";
+      notice.textContent = "The dashboard does not answer. This page continues once it runs again.";
     }
     setTimeout(ask, document.hidden ? 5 * start.live.milliseconds : start.live.milliseconds);
   }

@@ -1,4 +1,4 @@
-"""Picking an agent: the best, one of a checkpoint, and of a run that is being written."""
+"""Selecting an agent: the best, one of a checkpoint, and of a run that is being written."""
 
 import os
 import shutil
@@ -10,11 +10,10 @@ import torch
 from evorl.errors import CheckpointError, ConfigError, RunError
 from evorl.genome import Architecture
 from evorl.runs.directory import LOCK, RunDirectory
-from evorl.runs.saved_agent import SavedAgent
 from evorl.seeding import fresh, held_out, integers
-from evorl.shipping import pick as picking
-from evorl.shipping.pick import heading, pick, used_seeds
-from tests.shipping.worlds import World, make_run, population_of, save_checkpoint
+from evorl.shipping import select as selecting
+from evorl.shipping.select import select_agent
+from tests.shipping.worlds import World, make_run, population_of, save_checkpoint, saved
 
 SMALL = [Architecture((8,)), Architecture((6, 6), "tanh", True, True, (False, True))]
 SMALL += [Architecture((9,), "elu")]
@@ -39,21 +38,21 @@ def same(parameters, others):
 
 def refusal(run, id=None, error=RunError):
     with pytest.raises(error) as caught:
-        pick(run, id)
+        select_agent(run, id)
     assert len(str(caught.value).splitlines()) == 1
     return str(caught.value)
 
 
 def test_the_best(run, population):
-    picked = pick(run.path)
-    assert picked.agent.genome == population.genomes[1]
-    assert same(picked.agent.parameters, population.state(1).online)
-    assert heading(picked) == f"{run.path}: World-v0, agent 11, the best, as of generation 3"
+    selected = select_agent(run.path)
+    assert selected.agent.genome == population.genomes[1]
+    assert same(selected.agent.parameters, saved(population, 1).parameters)
+    assert selected.heading == f"{run.path}: World-v0, agent 11, the best, as of generation 3"
 
 
 def test_the_first_generation_is_one_too(tmp_path, population):
     run = make_run(tmp_path, population, generation=1)
-    assert pick(run.path).title == "agent 10, the best, as of generation 0"
+    assert select_agent(run.path).title == "agent 10, the best, as of generation 0"
 
 
 def test_by_id_it_is_the_agent_of_the_newest_checkpoint(run, population):
@@ -66,17 +65,17 @@ def test_by_id_it_is_the_agent_of_the_newest_checkpoint(run, population):
     later.rebuild(later.genomes, states)
     save_checkpoint(run, later, 5)
     for i, genome in enumerate(population.genomes):
-        picked = pick(run.path, genome.id)
-        assert picked.agent.genome == genome
-        assert same(picked.agent.parameters, states[i].online)
-        assert picked.title == f"agent {genome.id}, as of checkpoint generation-000005"
-    assert same(pick(run.path).agent.parameters, population.state(1).online)
+        selected = select_agent(run.path, genome.id)
+        assert selected.agent.genome == genome
+        assert same(selected.agent.parameters, states[i].online)
+        assert selected.title == f"agent {genome.id}, as of checkpoint generation-000005"
+    assert same(select_agent(run.path).agent.parameters, saved(population, 1).parameters)
 
 
 def test_the_best_by_its_id_when_it_is_gone_from_the_population(run, population):
     shutil.rmtree(run.path / "checkpoints")
     save_checkpoint(run, population_of("vector", SMALL[:1]), 6)
-    assert pick(run.path, 11).title == "agent 11, the best, as of generation 3"
+    assert select_agent(run.path, 11).title == "agent 11, the best, as of generation 3"
     assert "no agent 12; its newest checkpoint has 10; its best is 11" in refusal(run.path, 12)
 
 
@@ -88,7 +87,7 @@ def test_an_unknown_id_is_told_who_is_there(run):
 
 def test_without_a_checkpoint_there_is_the_best(run):
     shutil.rmtree(run.path / "checkpoints")
-    assert pick(run.path, 11).agent.genome.id == 11
+    assert select_agent(run.path, 11).agent.genome.id == 11
     assert "no agent 10; its best is 11" in refusal(run.path, 10)
     shutil.rmtree(run.path / "best")
     assert "neither a checkpoint nor a best agent yet" in refusal(run.path, 10)
@@ -100,14 +99,14 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(run, population):
     (run.path / "checkpoints" / "generation-000005" / "population.safetensors").write_bytes(b"x")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert pick(run.path, 10).title.endswith("generation-000004")
+        assert select_agent(run.path, 10).title.endswith("generation-000004")
     assert "the one before is taken" in str(caught[0].message)
 
 
 def test_replays_are_not_read(run):
     """They may be many GB, and are nobody's business here."""
     (run.path / "checkpoints" / "generation-000004" / "replay-0.safetensors").write_bytes(b"x")
-    assert pick(run.path, 10).agent.genome.id == 10
+    assert select_agent(run.path, 10).agent.genome.id == 10
 
 
 def test_checkpoints_of_another_run_are_refused(run):
@@ -123,19 +122,24 @@ def test_a_dead_agent_is_refused(run, population):
 
 def test_weights_that_are_not_finite_are_refused(run):
     best = run.best()
-    best.parameters["head.bias"][0] = torch.nan
+    best.parameters["q.head.bias"][0] = torch.nan
     run.save_best(best)
-    assert "agent 11: its weights are not finite" in refusal(run.path)
+    assert "the weights are not finite" in refusal(run.path)
 
 
-@pytest.mark.parametrize("id", [None, 11])
-def test_an_environment_that_has_changed_is_refused(run, monkeypatch, id):
+@pytest.mark.parametrize(
+    ("id", "says"),
+    [(None, "observations or actions are not those"), (11, "the weights don't fit")],
+)
+def test_an_environment_that_has_changed_is_refused(run, monkeypatch, id, says):
     from gymnasium import spaces
 
     from tests.shipping import worlds
 
     monkeypatch.setitem(worlds.FORMS, "vector", spaces.Box(-1, 1, (4,)))
-    assert "observations or actions are not those" in refusal(run.path, id)
+    message = refusal(run.path, id)
+    assert "agent 11: the " in message
+    assert says in message
 
 
 def test_an_environment_that_is_gone_is_refused(run):
@@ -150,9 +154,9 @@ def test_an_environment_that_is_gone_is_refused(run):
 def test_the_best_is_replaced_while_it_is_read(run, population, monkeypatch):
     """Never the facts of one agent with the weights of another."""
     (run.path / LOCK).touch()
-    monkeypatch.setattr(picking, "WAIT", 0)
+    monkeypatch.setattr(selecting, "WAIT", 0)
     read, calls = RunDirectory.best, []
-    other = SavedAgent(population.genomes[2], population.problem, population.state(2).online, {})
+    other = saved(population, 2)
 
     def best(directory):
         found = read(directory)
@@ -162,29 +166,29 @@ def test_the_best_is_replaced_while_it_is_read(run, population, monkeypatch):
         return found
 
     monkeypatch.setattr(RunDirectory, "best", best)
-    picked = pick(run.path)
+    selected = select_agent(run.path)
     assert len(calls) == 2
-    assert picked.agent.genome.id == 12
-    assert same(picked.agent.parameters, other.parameters)
+    assert selected.agent.genome.id == 12
+    assert same(selected.agent.parameters, other.parameters)
 
 
 def test_the_best_is_away_for_a_moment(run, monkeypatch):
     (run.path / LOCK).touch()
     aside = run.path / "elsewhere"
     os.rename(run.path / "best", aside)
-    monkeypatch.setattr(picking.time, "sleep", lambda _: os.rename(aside, run.path / "best"))
-    assert pick(run.path).agent.genome.id == 11
+    monkeypatch.setattr(selecting.time, "sleep", lambda _: os.rename(aside, run.path / "best"))
+    assert select_agent(run.path).agent.genome.id == 11
 
 
 def test_a_run_that_nobody_writes_to_is_not_waited_for(run, monkeypatch):
     shutil.rmtree(run.path / "best")
-    monkeypatch.setattr(picking.time, "sleep", lambda _: pytest.fail("waited"))
+    monkeypatch.setattr(selecting.time, "sleep", lambda _: pytest.fail("waited"))
     assert "has no best agent yet" in refusal(run.path)
 
 
 def test_an_agent_that_is_not_there_is_not_waited_for(run, monkeypatch):
     (run.path / LOCK).touch()
-    monkeypatch.setattr(picking.time, "sleep", lambda _: pytest.fail("waited"))
+    monkeypatch.setattr(selecting.time, "sleep", lambda _: pytest.fail("waited"))
     assert "no agent 13; " in refusal(run.path, 13)
 
 
@@ -192,7 +196,7 @@ def test_a_lock_that_a_kill_left_is_waited_for_but_not_for_ever(run, monkeypatch
     (run.path / LOCK).touch()
     shutil.rmtree(run.path / "best")
     waits = []
-    monkeypatch.setattr(picking.time, "sleep", waits.append)
+    monkeypatch.setattr(selecting.time, "sleep", waits.append)
     assert "has no best agent yet" in refusal(run.path)
     assert sum(waits) < 3
 
@@ -201,8 +205,7 @@ def test_a_lock_that_a_kill_left_is_waited_for_but_not_for_ever(run, monkeypatch
 
 
 def test_fresh_seeds_are_nobody_else_s(run):
-    config = run.config()
-    used = used_seeds(config)
+    config, used = run.config(), select_agent(run.path).used_seeds
     assert used == set(held_out(config.seed, config.evaluation.final_episodes))
     found = fresh(0, 5000, used)
     assert len(set(found)) == 5000

@@ -1,17 +1,42 @@
-"""What is wrong with a configuration, in one line: where, what was got, and what to do."""
+"""What is wrong with a configuration, in one line: where, what it got, and what to do."""
 
-import difflib
+import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from evorl.config.yaml_text import is_number, one_line
+from evorl.config.registry import did_you_mean
+from evorl.errors import one_line
 
 REFUSED = "refused"  # the error type of evorl's own checks, which bring their message along
 SHOWN = 60  # characters of a user's value in a message
+# Numbers as YAML 1.2 has them.
+INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|0b[01][01_]*)\Z")
+FLOAT = re.compile(
+    r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?\Z"
+    r"|[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"
+)
+TEMPLATES = {  # by pydantic's type of an error
+    "float_type": "expected a number, got {got}{unquote}",
+    "int_type": "expected a whole number, got {got}{unquote}",
+    "bool_type": "expected true or false, got {got}{unquote}",
+    "string_type": "expected a string, got {got}{quote}",
+    "list_type": "expected a list, got {got}",
+    "dict_type": "expected a mapping, got {got}",
+    "finite_number": "must be a finite number, got {got}",
+    "greater_than": "must be greater than {gt}, got {got}",
+    "greater_than_equal": "must be at least {ge}, got {got}",
+    "less_than": "must be less than {lt}, got {got}",
+    "less_than_equal": "must be at most {le}, got {got}",
+    "too_short": "must have at least {min_length} entry, got an empty {kind}",
+    "too_long": "must have at most {max_length} entries, got {actual_length}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters, got {length}",
+    "string_unicode": "is not valid Unicode text, got {got}",
+}
 
 Path = tuple[str, ...]
 
@@ -35,19 +60,22 @@ def describe(value: object) -> str:
         return f"the string {shorten(repr(value))}"
     if isinstance(value, list | tuple):
         return "a list"
-    if isinstance(value, Mapping):
-        return "a mapping"
-    return f"a value of type {type(value).__name__}"
+    return "a mapping" if isinstance(value, Mapping) else f"a value of type {type(value).__name__}"
 
 
-def plain_number(value: float) -> float:
+def plain(value: Any) -> Any:
     """A whole number without the `.0` that it has as a float."""
-    return int(value) if value == int(value) else value
+    return int(value) if isinstance(value, float) and value == int(value) else value
 
 
 def number(value: float) -> str:
     """A number in a sentence."""
-    return str(plain_number(value))
+    return str(plain(value))
+
+
+def unknown_key(key: str, known: Collection[str]) -> str:
+    """That a key does not exist, and which one was probably meant."""
+    return "unknown key" + (did_you_mean(key, known) or f"; known keys: {', '.join(known)}")
 
 
 def is_section(kind: object) -> bool:
@@ -60,7 +88,7 @@ def child_kind(kind: Any, key: str) -> Any:
     if is_section(kind):
         field = kind.model_fields.get(key)
         return None if field is None else _bare(field.annotation)
-    return _bare(get_args(kind)[0]) if get_origin(kind) is list else None
+    return _bare(get_args(kind)[-1]) if get_origin(kind) in (list, dict) else None
 
 
 def _bare(kind: Any) -> Any:
@@ -72,12 +100,11 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
-def unknown_key(key: str, known: Iterable[str]) -> str:
-    """That a key does not exist, and which one was probably meant."""
-    known = list(known)
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
-    return f"unknown key; {hint}"
+def _kind_at(model: type[BaseModel], path: Path) -> Any:
+    kind: Any = model
+    for part in path:
+        kind = child_kind(kind, part)
+    return kind
 
 
 def explain(
@@ -102,16 +129,15 @@ def explain(
 
 
 def _wording(detail: ErrorDetails, model: type[BaseModel]) -> tuple[Path, str]:
-    """The dotted path of one of pydantic's errors, and our own words for it."""
+    """The path of one of pydantic's errors, and our own words for it."""
     path = tuple(str(part) for part in detail["loc"])
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
-    got = describe(value)
     if kind == REFUSED:
         below = tuple(context["field"].split(".")) if context["field"] else ()
         return path + below, context["message"]
     if kind == "invalid_key" or path[-1:] == ("[key]",):
         path = path[:-2] if path[-1:] == ("[key]",) else path[:-1]
-        return path, f"keys must be strings, got {got}; put it in quotes"
+        return path, f"keys must be strings, got {describe(value)}; put it in quotes"
     if kind == "extra_forbidden":
         return path, unknown_key(path[-1], _kind_at(model, path[:-1]).model_fields)
     if kind == "missing":
@@ -124,55 +150,28 @@ def _wording(detail: ErrorDetails, model: type[BaseModel]) -> tuple[Path, str]:
 
 
 def _plain_wording(kind: str, value: Any, context: Mapping[str, Any]) -> str:
-    got = describe(value)
-    quoted = isinstance(value, str) and (is_number(value) or value.lower() in ("true", "false"))
-    unquote = "; drop the quotes" if quoted else ""
-    match kind:
-        case "float_type" if isinstance(value, int) and not isinstance(value, bool):
-            return f"must be a finite number, got {got}"
-        case "float_type":
-            return f"expected a number, got {got}{unquote}"
-        case "int_type":
-            return f"expected a whole number, got {got}{unquote}"
-        case "bool_type":
-            return f"expected true or false, got {got}{unquote}"
-        case "string_type":
-            quote = "; put it in quotes" if isinstance(value, bool | int | float) else ""
-            return f"expected a string, got {got}{quote}"
-        case "list_type":
-            return f"expected a list, got {got}"
-        case "dict_type":
-            return f"expected a mapping, got {got}"
-        case "finite_number":
-            return f"must be a finite number, got {got}"
-        case "greater_than":
-            return f"must be greater than {number(context['gt'])}, got {got}"
-        case "greater_than_equal":
-            return f"must be at least {number(context['ge'])}, got {got}"
-        case "less_than":
-            return f"must be less than {number(context['lt'])}, got {got}"
-        case "less_than_equal":
-            return f"must be at most {number(context['le'])}, got {got}"
-        case "too_short":
-            return f"must have at least {context['min_length']} entry, got an empty list"
-        case "too_long":
-            return f"must have at most {context['max_length']} entries, got {len(value)}"
-        case "string_too_short":
-            return "must not be empty"
-        case "string_too_long":
-            return f"must have at most {context['max_length']} characters, got {len(value)}"
-        case "string_unicode":
-            return f"is not valid Unicode text, got {got}"
-    return f"cannot be used, got {got}"
+    numbers = isinstance(value, int | float)
+    if kind == "float_type" and numbers and not isinstance(value, bool):
+        kind = "finite_number"
+    literal = isinstance(value, str) and (
+        INT.match(value) or FLOAT.match(value) or value.lower() in ("true", "false")
+    )
+    limits = {name: plain(v) for name, v in context.items()}
+    known = limits | {
+        "got": describe(value),
+        "unquote": "; drop the quotes" if literal else "",
+        "quote": "; put it in quotes" if numbers else "",
+        "kind": "list" if isinstance(value, list) else "mapping",
+        "length": len(value) if isinstance(value, str) else 0,
+    }
+    return TEMPLATES.get(kind, "cannot be used, got {got}").format_map(known)
 
 
 def _choice(value: object, choices: tuple[object, ...]) -> str:
     names = [choice if isinstance(choice, str) else describe(choice) for choice in choices]
     text = value if isinstance(value, str) else ""
-    close = difflib.get_close_matches(text, names, n=1)
-    hint = f"; did you mean {close[0]}?" if close and close[0] != text else ""
-    if text in names:  # the string 'true' where true is meant
-        hint = "; drop the quotes"
+    # the string 'true' where true is meant
+    hint = "; drop the quotes" if text in names else did_you_mean(text, names)
     return f"must be one of {', '.join(names)}, got {describe(value)}{hint}"
 
 
@@ -181,8 +180,8 @@ def _required(model: type[BaseModel], path: Path) -> tuple[Path, str]:
     kind = _kind_at(model, path)
     if is_section(kind):
         path = (*path, next(name for name, f in kind.model_fields.items() if f.is_required()))
-    field = _kind_at(model, path[:-1]).model_fields[path[-1]]
-    return path, f"required, but not given: {field.description.rstrip('.')}"
+    meaning = _kind_at(model, path[:-1]).model_fields[path[-1]].description
+    return path, "required, but not given" + (f": {meaning.rstrip('.')}" if meaning else "")
 
 
 def _no_section(model: type[BaseModel], path: Path, value: object) -> tuple[Path, str]:
@@ -192,10 +191,3 @@ def _no_section(model: type[BaseModel], path: Path, value: object) -> tuple[Path
     empty = "; remove it, or give it keys" if value is None else ""
     example = next(iter(fields))
     return path, f"expected a mapping with keys such as {example}, got {describe(value)}{empty}"
-
-
-def _kind_at(model: type[BaseModel], path: Path) -> Any:
-    kind: Any = model
-    for part in path:
-        kind = child_kind(kind, part)
-    return kind

@@ -12,16 +12,16 @@ from accelerate.utils import (  # type: ignore[import-untyped]
     parse_flag_from_env,
 )
 
-from evorl.distributed.barrier import launchers_store
-from evorl.distributed.failure import telling
+from evorl.distributed.failure import rank_errors
 from evorl.distributed.launch import local_ranks, rank, restarts
+from evorl.distributed.store import launcher_store
 from evorl.errors import ConfigError
 
 CHECK = "check the address and port of the main process, and that all machines were started"
 
 
 def make_accelerator(ranks: int, timeout: float) -> tuple[Any, bool]:
-    """The Accelerator of so many launched ranks, and whether it made the process group.
+    """The Accelerator of all launched ranks, and whether it made the process group.
 
     Where it raises, that group is closed.
     """
@@ -39,23 +39,23 @@ def make_accelerator(ranks: int, timeout: float) -> tuple[Any, bool]:
 
 def _connect(ranks: int, wait: InitProcessGroupKwargs) -> Any:
     cpu = _on_cpu(ranks)
-    connecting = telling(f"start: {ranks} ranks did not find each other", CHECK)
+    connecting = rank_errors(f"start: {ranks} ranks did not find each other", CHECK)
     try:
         with connecting if ranks > 1 else nullcontext():
             if ranks > 1 and restarts() and not dist.is_initialized():
-                _make_group_anew(ranks, "gloo" if cpu else "nccl", wait.timeout)
+                _make_group_again(ranks, "gloo" if cpu else "nccl", wait.timeout)
             return Accelerator(cpu=cpu, kwargs_handlers=[wait])
     except ValueError as error:  # such as mixed precision that this device does not have
         raise ConfigError(f"accelerate: {' '.join(str(error).split())}") from error
 
 
-def _make_group_anew(ranks: int, backend: str, timeout: timedelta) -> None:
+def _make_group_again(ranks: int, backend: str, timeout: timedelta) -> None:
     """A process group that knows nothing of the one before the launcher started all ranks again.
 
     The launcher's store lives on, with the addresses of ranks that are dead: torch would take them.
     """
     dist.init_process_group(
-        backend, store=launchers_store(timeout), rank=rank(), world_size=ranks, timeout=timeout
+        backend, store=launcher_store(timeout), rank=rank(), world_size=ranks, timeout=timeout
     )
 
 
