@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.installed  ## evolve four agents on LunarLander over two processes, and print the score
 	ACCELERATE_USE_CPU=true $(BIN)/accelerate launch --config_file configs/accelerate/cpu.yaml demos/demo_online_distributed.py
 
-test: $(VENV)/.installed-dev  ## run the tests
-	$(BIN)/python -m pytest -q
+test: $(VENV)/.installed-dev  ## run the tests, a file at a time on each core
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --durations=10
 
 check: $(VENV)/.installed-dev  ## lint and type-check
 	$(BIN)/ruff check .

@@ -15,10 +15,13 @@ from pathlib import Path
 
 import psutil
 
-from .launching import CONFIGS, MARK
+from tests.processes import Command, Forked
+
+from .launching import CONFIGS, MARK, WORLDS, Launch
 
 BIN = Path(sys.executable).parent
 HALVES = (".new", ".old")  # of what is written aside
+START, GENERATION = 0.6, 0.2  # about the seconds that they take in a forked process
 SMALL = """
 name: run
 seed: 3
@@ -35,60 +38,77 @@ compile: false
 
 
 class Run:
-    """A command that trains, with all processes that it starts."""
+    """A command that trains, with all processes that it starts.
 
-    def __init__(self, folder, *words, ranks=1, options=(), script=None, environment=None):
-        self.folder, self.mark = folder, uuid.uuid4().hex
+    They are forked from one that has imported everything; `real` ones begin as a user's do.
+    """
+
+    def __init__(
+        self,
+        folder,
+        *words,
+        ranks=1,
+        restarts=0,
+        mixed_precision="no",
+        script=None,
+        environment=None,
+        real=False,
+    ):
         folder.mkdir(parents=True, exist_ok=True)
-        what = ["-m", "evorl"] if script is None else [script]
-        command = [BIN / "python"]
-        if ranks > 1:
-            command = [BIN / "accelerate", "launch", "--config_file", CONFIGS / "cpu.yaml"]
-            command += ["--num_processes", ranks, "--main_process_port", 0, *options]
+        self.folder, self.mark = folder, uuid.uuid4().hex
         self.output = folder / f"output-{self.mark}"
         self.temporary = Path(tempfile.mkdtemp())  # not in the folder: sockets need short names
         weakref.finalize(self, shutil.rmtree, self.temporary, ignore_errors=True)
-        with self.output.open("w") as output:
-            self.launcher = subprocess.Popen(
-                [str(word) for word in (*command, *what, *words)],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env={
-                    **os.environ,
-                    **(environment or {}),
-                    **{MARK: self.mark, "TMPDIR": str(self.temporary)},
-                },
-                start_new_session=True,
-            )
+        own = {**(environment or {}), MARK: self.mark, "TMPDIR": str(self.temporary)}
+        what = ["-m", "evorl"] if script is None else [script]
+        command = Command(
+            [str(word) for word in (*what, *words)],
+            folder,
+            self.output,
+            os.environ | own,
+            ranks,
+            restarts,
+            mixed_precision,
+        )
+        self.launcher = _started(command) if real else Forked(command)
 
     def processes(self):
         """All that are alive, the launcher included."""
         found = []
         for process in psutil.process_iter():
             try:
-                if (
-                    process.environ().get(MARK) == self.mark
-                    and process.status() != psutil.STATUS_ZOMBIE
-                ):
+                if self._is_one(process) and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
-            except psutil.Error:
+            except (psutil.Error, ProcessLookupError):  # gone meanwhile, or another user's
                 pass
         return found
+
+    def _is_one(self, process):
+        """Forked processes have the environment of another, but are all of one session."""
+        if os.getsid(process.pid) == self.launcher.pid:
+            return True
+        return process.environ().get(MARK) == self.mark
 
     def ranks(self):
         """The processes that train."""
+        if isinstance(self.launcher, Forked):
+            try:
+                return psutil.Process(self.launcher.pid).children()
+            except psutil.Error:
+                return []
         found = []
         for process in self.processes():
-            try:
+            with contextlib.suppress(psutil.Error):
                 if "RANK" in process.environ():
                     found.append(process)
-            except psutil.Error:
-                pass
         return found
 
     def kill(self, processes=None):
-        for process in self.processes() if processes is None else processes:
+        if processes is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.launcher.pid, signal.SIGKILL)  # at once
+            processes = self.processes()
+        for process in processes:
             with contextlib.suppress(psutil.Error):  # gone meanwhile
                 process.send_signal(signal.SIGKILL)
 
@@ -110,6 +130,34 @@ class Run:
 
     def said(self):
         return self.output.read_text()
+
+
+def _started(command):
+    """As a user starts it: python, or accelerate launch."""
+    words = [BIN / "python"]
+    if command.ranks > 1:
+        words = [BIN / "accelerate", "launch", "--config_file", CONFIGS / "cpu.yaml"]
+        words += ["--num_processes", command.ranks, "--main_process_port", 0]
+        words += ["--max_restarts", command.restarts]
+        words += ["--mixed_precision", command.mixed_precision]
+    with command.output.open("w") as output:
+        return subprocess.Popen(
+            [str(word) for word in (*words, *command.words)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=command.folder,
+            env=command.environment,
+            start_new_session=True,
+        )
+
+
+def launch_world(folder, case, ranks=2, limit=90):
+    """Run one case of worlds.py in all ranks, which are forked."""
+    begun = time.monotonic()
+    run = Run(folder, case, folder, ranks=ranks, script=WORLDS)
+    code, said = run.wait(limit)
+    return Launch(code, said, time.monotonic() - begun, folder)
 
 
 def configured(folder):
@@ -153,15 +201,16 @@ def wait_for(condition, limit=60):
         time.sleep(0.02)
 
 
+def generation_of(directory):
+    """The newest checkpoint's number, -1 if there is none."""
+    found = (directory / "checkpoints").glob("generation-*")
+    return max((int(path.name[11:17]) for path in found), default=-1)
+
+
 def any_moment(random_state: random.Random, directory, generation):
     """Wait until a run is in a generation, and for a random moment within it or its saving."""
-
-    def reached():
-        found = (directory / "checkpoints").glob("generation-*")
-        return any(int(path.name[11:17]) >= generation for path in found)
-
-    wait_for(reached)
-    time.sleep(random_state.random() * 0.6)
+    wait_for(lambda: generation_of(directory) >= generation)
+    time.sleep(random_state.random() * GENERATION)
 
 
 def some_time(random_state: random.Random, run, directory):
@@ -169,15 +218,15 @@ def some_time(random_state: random.Random, run, directory):
 
     Mostly it gets one generation further, so that a run that is killed again and again moves on.
     """
-
-    def generation():
-        found = (directory / "checkpoints").glob("generation-*")
-        return max((int(path.name[11:17]) for path in found), default=-1)
-
-    further = generation() + random_state.choice([1, 1, 2])
-    patience = random_state.choice([10.0, 60.0, 60.0])  # or a moment of starting up
-    deadline = time.monotonic() + random_state.random() * patience
-    while run.launcher.poll() is None and generation() < further and time.monotonic() < deadline:
+    further = generation_of(directory) + random_state.choice([1, 1, 2])
+    starting = random_state.random() < 0.2
+    deadline = time.monotonic() + (random_state.random() * START if starting else 60)
+    while (
+        run.launcher.poll() is None
+        and generation_of(directory) < further
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.005)
-    time.sleep(random_state.random() * 0.5)
+    if not starting:
+        time.sleep(random_state.random() * GENERATION)
     return run.launcher.poll() is None

@@ -1,4 +1,4 @@
-"""Runs that go on in other circumstances: other replays, other ranks, another disk."""
+"""Runs that resume in other circumstances: other replays, other ranks, another disk."""
 
 import subprocess
 import sys

@@ -120,7 +120,7 @@ def test_the_population_arrives_without_a_shared_disk(hosts, tmp_path):
 
 
 def test_a_cut_cable_ends_both_with_a_clear_error(hosts, tmp_path):
-    long = ("budget.env_steps=1000000", "mesh.timeout=20")
+    long = ("budget.env_steps=1000000", "mesh.timeout=10")
     machines = [Machine(name, i, tmp_path / str(i), *long) for i, name in enumerate(hosts)]
     checkpoints = tmp_path / "0" / "runs" / "run" / "checkpoints"
     deadline = time.monotonic() + 120
@@ -129,8 +129,8 @@ def test_a_cut_cable_ends_both_with_a_clear_error(hosts, tmp_path):
         time.sleep(0.1)
     ip("-n", hosts[1], "link", "set", "eth0", "down")
     cut = time.monotonic()
-    while "rank 1 did not come within 20 s" not in machines[0].said():
-        assert time.monotonic() < cut + 20 + 20, machines[0].said()  # and what a busy machine takes
+    while "rank 1 did not come within 10 s" not in machines[0].said():
+        assert time.monotonic() < cut + 10 + 30, machines[0].said()  # and what a busy machine takes
         time.sleep(0.1)
     assert machines[0].wait(60) != 0, machines[0].said()
     assert processes(hosts[0]) == []

@@ -1,4 +1,4 @@
-"""A run that is killed, stopped or cut short goes on to the same bytes."""
+"""A run that is killed, stopped or cut short resumes, and ends with the same bytes."""
 
 import json
 import random
@@ -31,7 +31,7 @@ KILLS = 10
 def whole(request, tmp_path_factory):
     """A run that nobody stops, and on how many ranks."""
     ranks = request.param
-    return ranks, train(tmp_path_factory.mktemp("whole"), ranks=ranks)
+    return ranks, train(tmp_path_factory.mktemp("whole"), ranks=ranks, real=True)
 
 
 def resumed(folder, ranks, *overrides):
@@ -41,7 +41,7 @@ def resumed(folder, ranks, *overrides):
 
 
 def test_killed_at_random_moments(whole, tmp_path):
-    """Ten kills of all processes: in training, in saving, while starting or going on again."""
+    """Ten kills of all processes: in training, in saving, while starting or resuming."""
     ranks, expected = whole
     kills, tries = 0, 0
     while kills < KILLS:  # a run that ends before its share of kills is followed by another
@@ -93,7 +93,7 @@ def killed_while_saving(run, directory):
             run.kill(processes)
             run.kill()  # and those that it has started meanwhile
             return bool(begun())
-        old &= begun()  # what an earlier kill has left is cleaned up when the run goes on
+        old &= begun()  # what an earlier kill has left is cleaned up when the run resumes
         if processes is None and directory.exists():
             processes = run.processes()  # now, as it takes longer than to save
         time.sleep(0.0005)
@@ -103,7 +103,7 @@ def killed_while_saving(run, directory):
 
 def stopped(folder, ranks, number):
     """A run that got a signal before its end, and how it took that: folder, exit code, words."""
-    run = Run(folder, "train", configured(folder), ranks=ranks)
+    run = Run(folder, "train", configured(folder), ranks=ranks, real=ranks > 1)
     any_moment(RANDOM, folder / "runs" / "run", 2)
     run.launcher.send_signal(number)
     begun = time.monotonic()
@@ -126,18 +126,19 @@ def test_a_signal_ends_all_ranks_within_seconds(whole, tmp_path, number):
     assert deterministic(folder / "runs" / "run") == deterministic(expected)
 
 
-def test_a_rank_that_dies_is_started_again(tmp_path, whole):
-    """Ten kills of one rank; the launcher starts all of them anew, from the last checkpoint."""
+@pytest.mark.parametrize(("wanted", "real"), [(KILLS, False), (1, True)], ids=["ten", "real"])
+def test_a_rank_that_dies_is_started_again(tmp_path, whole, wanted, real):
+    """Kills of one rank; the launcher starts all of them again, from the last checkpoint."""
     ranks, expected = whole
     if ranks == 1:
         pytest.skip("one process has no launcher that starts it again")
     kills, tries = 0, 0
-    while kills < KILLS:
+    while kills < wanted:
         folder, tries = tmp_path / str(tries), tries + 1
         directory = folder / "runs" / "run"
         words = ("train", configured(folder), "--resume", "auto")
-        run = Run(folder, *words, ranks=ranks, options=("--max_restarts", KILLS))
-        while kills < KILLS and some_time(RANDOM, run, directory):
+        run = Run(folder, *words, ranks=ranks, restarts=wanted, real=real)
+        while kills < wanted and some_time(RANDOM, run, directory):
             alive = run.ranks()
             if len(alive) == ranks:
                 run.kill([RANDOM.choice(alive)])
@@ -148,8 +149,8 @@ def test_a_rank_that_dies_is_started_again(tmp_path, whole):
 
 
 @pytest.mark.skipif(not has_compiler(), reason="torch.compile needs g++")
-def test_a_compiled_run_goes_on_to_the_same_bytes(tmp_path):
-    """A process that goes on compiles its program anew, for groups of other sizes."""
+def test_a_compiled_run_resumes_to_the_same_bytes(tmp_path):
+    """A process that resumes compiles its program again, for groups of other sizes."""
     only = {"architecture": 1, "new_layer": 0, "parameters": 0, "hyperparameters": 0}
     options = [f"evolution.mutation.{name}={value}" for name, value in only.items()]
     options += ["compile=true", "network.hidden=[20, 36]"]
@@ -158,9 +159,9 @@ def test_a_compiled_run_goes_on_to_the_same_bytes(tmp_path):
         folder = tmp_path / str(i)
         for part, steps in enumerate(parts):
             words = ["resume", "runs/run"] if part else ["train", configured(folder), *options]
-            cache = {"TORCHINDUCTOR_CACHE_DIR": str(folder / f"cache-{part}")}
+            again = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0"} if part else {}
             budget = f"budget.env_steps={steps}"
-            code, said = Run(folder, *words, budget, environment=cache).wait()
+            code, said = Run(folder, *words, budget, environment=again).wait()
             assert code == 0, said
             assert "torch.compile failed" not in said
             agents = json.loads(newest(folder / "runs" / "run")[1]["manifest.json"])["state"][

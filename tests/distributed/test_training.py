@@ -6,15 +6,14 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from .launching import launch
-from .runs import Run, configured, deterministic, newest, train
+from .runs import Run, configured, deterministic, launch_world, newest, train
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("alone"))
+    return train(tmp_path_factory.mktemp("alone"), real=True)
 
 
 def same_but_mesh(one, two):
@@ -32,7 +31,7 @@ def same_but_mesh(one, two):
 
 
 def test_two_ranks_are_one_process(alone, tmp_path):
-    two = train(tmp_path, ranks=2)
+    two = train(tmp_path, ranks=2, real=True)
     same_but_mesh(alone, two)
     assert deterministic(alone)[0] == deterministic(two)[0]
     for name in ("env_steps", "evaluation_steps", "updates", "score", "best"):
@@ -91,25 +90,20 @@ def test_a_replay_of_all_ranks_is_that_of_one_process(tmp_path):
 
 
 def test_half_precision_is_accelerates_to_ask_for(tmp_path):
-    half = train(tmp_path, "budget.env_steps=960", ranks=2, options=("--mixed_precision", "bf16"))
+    half = train(tmp_path, "budget.env_steps=960", ranks=2, mixed_precision="bf16", real=True)
     assert json.loads((half / "summary.json").read_text())["env_steps"] == 960
     code, said = Run(tmp_path, "resume", "runs/run", "budget.env_steps=1440", ranks=2).wait()
     assert code != 0
     assert "mixed_precision: cannot change in a run that has begun ('bf16', got 'no')" in said
-    refused = Run(
-        tmp_path / "fp16",
-        *("train", configured(tmp_path / "fp16")),
-        ranks=2,
-        options=("--mixed_precision", "fp16"),
-    )
-    code, said = refused.wait()
+    words = ("train", configured(tmp_path / "fp16"))
+    code, said = Run(tmp_path / "fp16", *words, ranks=2, mixed_precision="fp16").wait()
     assert code != 0
     assert "mixed_precision: must be no or bf16, got fp16" in said
     assert not (tmp_path / "fp16" / "runs").exists()
 
 
 def test_a_rank_that_has_another_moment_stops_the_run_and_is_named(tmp_path):
-    done = launch(tmp_path, "spoiled", "--main_process_port", "0")
+    done = launch_world(tmp_path, "spoiled")
     assert done.code != 0
     told = "rank 1 does not have what the main rank sent: agent 2: its v differs in hidden0.weight"
     assert told in done.output
@@ -119,7 +113,7 @@ def test_a_rank_that_has_another_moment_stops_the_run_and_is_named(tmp_path):
 
 
 def test_every_rank_learns_from_what_it_collected_itself(tmp_path):
-    done = launch(tmp_path, "own_replay", "--main_process_port", "0")
+    done = launch_world(tmp_path, "own_replay")
     assert done.code == 0, done.output
     both = [(tmp_path / f"collected-{rank}").read_bytes() for rank in (0, 1)]
     rows = [{data[i : i + 16] for i in range(0, len(data), 16)} for data in both]
@@ -129,7 +123,7 @@ def test_every_rank_learns_from_what_it_collected_itself(tmp_path):
 
 def test_gradients_over_two_ranks_are_those_of_both_batches(tmp_path):
     """In float64, over 100 updates: mixed architectures, prioritised weights, clipping."""
-    done = launch(tmp_path, "gradients", "--main_process_port", "0")
+    done = launch_world(tmp_path, "gradients")
     assert done.code == 0, done.output
     differences = [float(text) for text in done.said("difference").values()]
     assert len(differences) == 2

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorl.genome import Architecture
+from evorl.genome import Architecture, Genome
 from evorl.networks.layout import signature
 from evorl.networks.spec import NetworkSpec
 from evorl.population import grouping
@@ -15,6 +15,7 @@ from evorl.population.grouping import CALL, Kind, kinds_of, multiply_adds
 from tests.reference import genome
 
 SPEC = NetworkSpec(8, 4)
+SPECS = {"q": SPEC}
 
 
 def agent(i, hidden=(64, 64), batch=64):
@@ -22,13 +23,14 @@ def agent(i, hidden=(64, 64), batch=64):
 
 
 def sizes(genomes, compiled):
-    return sorted(Counter(kinds_of(SPEC, genomes, compiled)).values())
+    return sorted(Counter(kinds_of(SPECS, genomes, compiled)).values())
 
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_alike_agents_are_one_matrix(compiled):
     alike = signature(Architecture((64, 64)))._replace(gates=not compiled)
-    assert set(kinds_of(SPEC, [agent(i) for i in range(8)], compiled)) == {Kind(alike, 64)}
+    kinds = kinds_of(SPECS, [agent(i) for i in range(8)], compiled)
+    assert set(kinds) == {Kind((alike,), 64, (False,))}
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -48,24 +50,24 @@ def test_compiled_depths_part_where_arithmetic_counts():
 
 def test_a_narrow_agent_rides_along_and_a_wide_one_gets_a_matrix_of_its_own():
     others = [agent(i) for i in range(7)]
-    kinds = kinds_of(SPEC, [*others, agent(7, (48, 48))], compiled=True)
-    assert {kind.signature.widths for kind in kinds} == {(64, 64)}
-    kinds = kinds_of(SPEC, [*others, agent(7, (90, 60))], compiled=True)
-    assert [kind.signature.widths for kind in kinds] == [(64, 64)] * 7 + [(96, 64)]
+    kinds = kinds_of(SPECS, [*others, agent(7, (48, 48))], compiled=True)
+    assert {kind.signatures[0].widths for kind in kinds} == {(64, 64)}
+    kinds = kinds_of(SPECS, [*others, agent(7, (90, 60))], compiled=True)
+    assert [kind.signatures[0].widths for kind in kinds] == [(64, 64)] * 7 + [(96, 64)]
 
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_layers_keep_their_own_widths_unless_some_agent_passes_one_by(compiled):
     tapered = [agent(i, (128, 32)) for i in range(4)]
-    (kind,) = set(kinds_of(SPEC, tapered, compiled))
-    assert (kind.signature.widths, kind.skips) == ((128, 32), False)
-    (kind,) = set(kinds_of(SPEC, [*tapered[:2], agent(4, (96, 48))], compiled))
-    assert (kind.signature.widths, kind.skips) == ((128, 48), False)
+    (kind,) = set(kinds_of(SPECS, tapered, compiled))
+    assert (kind.signatures[0].widths, kind.skips) == ((128, 32), (False,))
+    (kind,) = set(kinds_of(SPECS, [*tapered[:2], agent(4, (96, 48))], compiled))
+    assert (kind.signatures[0].widths, kind.skips) == ((128, 48), (False,))
     gated = genome(0, Architecture((16, 16, 8), gated=(False, True, False)))
-    (kind,) = kinds_of(SPEC, [gated], compiled)
-    assert (kind.signature.widths, kind.skips) == ((16, 16, 16), True)
-    (kind,) = set(kinds_of(SPEC, [agent(0, (16, 8)), agent(1, (8,))], compiled))
-    assert (kind.signature.widths, kind.skips) == ((16, 16), True)
+    (kind,) = kinds_of(SPECS, [gated], compiled)
+    assert (kind.signatures[0].widths, kind.skips) == ((16, 16, 16), (True,))
+    (kind,) = set(kinds_of(SPECS, [agent(0, (16, 8)), agent(1, (8,))], compiled))
+    assert (kind.signatures[0].widths, kind.skips) == ((16, 16), (True,))
 
 
 def test_agents_that_differ_in_more_than_size_share_no_matrix():
@@ -76,8 +78,8 @@ def test_agents_that_differ_in_more_than_size_share_no_matrix():
 def test_compiled_widths_are_rounded_up_by_little():
     """One program has them all. What is eager has fewer widths, and more agents in each matrix."""
     for compiled, expected in ((True, (80, 112)), (False, (96, 128))):
-        (kind,) = kinds_of(SPEC, [agent(0, (70, 100), batch=48)], compiled)
-        assert (kind.signature.widths, kind.batch) == (expected, 48)
+        (kind,) = kinds_of(SPECS, [agent(0, (70, 100), batch=48)], compiled)
+        assert (kind.signatures[0].widths, kind.batch) == (expected, 48)
 
 
 some_agents = st.lists(
@@ -94,8 +96,8 @@ def cost(genomes, kinds, compiled):
     """As grouping counts it: one call a matrix, and what every agent is computed as."""
     total = len(set(kinds)) * CALL[compiled]
     for own, kind in zip(genomes, kinds, strict=True):
-        depth = len(kind.signature.widths) if compiled else own.architectures["q"].depth
-        total += kind.batch * multiply_adds(SPEC, first_layers(kind.signature, depth))
+        depth = len(kind.signatures[0].widths) if compiled else own.architectures["q"].depth
+        total += kind.batch * multiply_adds(SPEC, first_layers(kind.signatures[0], depth))
     return total
 
 
@@ -105,56 +107,77 @@ def first_layers(signature, depth):
 
 def as_one_kind(kinds, compiled):
     """All of these in one matrix."""
-    deepest = max(len(kind.signature.widths) for kind in kinds)
-    padded = [(*k.signature.widths, *[0] * (deepest - len(k.signature.widths))) for k in kinds]
+    found = [
+        as_one_signature(
+            [kind.signatures[k] for kind in kinds], any(kind.skips[k] for kind in kinds), compiled
+        )
+        for k in range(len(kinds[0].signatures))
+    ]
+    signatures, skips = zip(*found, strict=True)
+    return Kind(signatures, max(kind.batch for kind in kinds), skips)
+
+
+def as_one_signature(signatures, skips, compiled):
+    """(signature, skips) of one network of all of these."""
+    deepest = max(len(own.widths) for own in signatures)
+    padded = [(*own.widths, *[0] * (deepest - len(own.widths))) for own in signatures]
     widths = tuple(max(layer) for layer in zip(*padded, strict=True))
-    skips = any(k.skips or len(k.signature.widths) < deepest for k in kinds)
+    skips = skips or any(len(own.widths) < deepest for own in signatures)
     if skips:
         widths = (max(widths),) * deepest
-    signature = kinds[0].signature._replace(widths=widths, gates=skips or not compiled)
-    return Kind(signature, max(kind.batch for kind in kinds), skips)
+    return signatures[0]._replace(widths=widths, gates=skips or not compiled), skips
 
 
 @given(some_agents, st.booleans(), st.randoms(use_true_random=False))
 @settings(max_examples=200, deadline=None)
 def test_the_answer_fits_is_no_dearer_than_the_extremes_and_knows_no_order(found, compiled, random):
     genomes = [agent(i, tuple(hidden), batch) for i, (hidden, batch) in enumerate(found)]
-    kinds = kinds_of(SPEC, genomes, compiled)
+    kinds = kinds_of(SPECS, genomes, compiled)
     for own, kind in zip(genomes, kinds, strict=True):
-        hidden, widths = own.architectures["q"].hidden, kind.signature.widths
-        room = {"widths": widths, "gates": kind.skips or not compiled}
-        assert kind.signature == signature(own.architectures["q"])._replace(**room)
+        hidden, widths = own.architectures["q"].hidden, kind.signatures[0].widths
+        room = {"widths": widths, "gates": kind.skips[0] or not compiled}
+        assert kind.signatures[0] == signature(own.architectures["q"])._replace(**room)
         assert len(widths) >= len(hidden)
         assert all(had >= units for had, units in zip(widths, hidden, strict=False))
         assert all(width % 16 == 0 for width in widths) or not compiled
-        assert not kind.skips or len(set(widths)) == 1
-        assert kind.skips or len(widths) == own.architectures["q"].depth
+        assert not kind.skips[0] or len(set(widths)) == 1
+        assert kind.skips[0] or len(widths) == own.architectures["q"].depth
         assert kind.batch >= own.hyperparameters["batch_size"]
-    alone = [kinds_of(SPEC, [own], compiled)[0] for own in genomes]
+    alone = [kinds_of(SPECS, [own], compiled)[0] for own in genomes]
     together = [as_one_kind(alone, compiled)] * len(alone)
     for extreme in (alone, together):
         assert cost(genomes, kinds, compiled) <= cost(genomes, extreme, compiled) * (1 + 1e-9)
     order = list(range(len(genomes)))
     random.shuffle(order)
-    assert kinds_of(SPEC, [genomes[i] for i in order], compiled) == [kinds[i] for i in order]
+    assert kinds_of(SPECS, [genomes[i] for i in order], compiled) == [kinds[i] for i in order]
 
 
-def the_slow_way(spec, genomes, compiled):
+def the_slow_way(specs, genomes, compiled):
     """By the definition: all agents listed, and all pairs weighed anew before every merge."""
-    own = [kinds_of(spec, [g], compiled)[0] for g in genomes]
+    own = [kinds_of(specs, [g], compiled)[0] for g in genomes]
+
+    def work(kind, as_one):
+        """Of one observation for one agent of this kind."""
+        total = 0
+        each = zip(specs.values(), kind.signatures, as_one.signatures, strict=True)
+        for spec, mine, shared in each:
+            depth = len((shared if compiled else mine).widths)
+            total += multiply_adds(spec, first_layers(shared, depth))
+        return total
 
     def weighed(part):
         as_one = as_one_kind(part, compiled)
-        depths = [len((as_one if compiled else kind).signature.widths) for kind in part]
-        work = sum(multiply_adds(spec, first_layers(as_one.signature, d)) for d in depths)
-        return CALL[compiled] + as_one.batch * work
+        return CALL[compiled] + as_one.batch * sum(work(kind, as_one) for kind in part)
+
+    def same(kind):
+        return [own._replace(widths=(), gates=True) for own in kind.signatures]
 
     def best_merge(parts):
         costs = [weighed(part) for part in parts]
         best, most = None, 0.0
         for i, j in combinations(range(len(parts)), 2):
-            a, b = (parts[k][0].signature._replace(widths=(), gates=True) for k in (i, j))
-            if a == b and (saved := costs[i] + costs[j] - weighed(parts[i] + parts[j])) > most:
+            alike = same(parts[i][0]) == same(parts[j][0])
+            if alike and (saved := costs[i] + costs[j] - weighed(parts[i] + parts[j])) > most:
                 best, most = (parts[i], parts[j]), saved
         return best
 
@@ -168,28 +191,27 @@ def the_slow_way(spec, genomes, compiled):
 
 @st.composite
 def crowds(draw):
-    """A spec, and agents of it that differ in everything that counts, many of them alike."""
+    """Specs, and agents of them that differ in everything that counts, many of them alike."""
     image = draw(st.sampled_from([None, (2, 9, 9)]))
+    spec = NetworkSpec(0 if image else 8, 3, image)
+    specs = (
+        {"actor": spec, "critic": spec.giving(1, extra=3)} if draw(st.booleans()) else {"q": spec}
+    )
     widths = draw(st.lists(st.integers(1, 300), min_size=1, max_size=4))
     batches = draw(st.lists(st.integers(1, 300), min_size=1, max_size=24))
-    found = draw(
-        st.lists(
-            st.tuples(
-                st.lists(st.sampled_from(widths), min_size=1, max_size=4),
-                st.sampled_from(["relu", "relu", "tanh"]),
-                st.sampled_from([3, 4, 9]),
-                st.sampled_from(batches),
-            ),
-            min_size=1,
-            max_size=24,
-        )
+    hidden = st.lists(st.sampled_from(widths), min_size=1, max_size=4)
+    network = st.tuples(
+        hidden, st.sampled_from(["relu", "relu", "tanh"]), st.sampled_from([3, 4, 9])
     )
+    agent = st.tuples(st.tuples(*[network] * len(specs)), st.sampled_from(batches))
     genomes = []
-    for i, (hidden, activation, channels, batch) in enumerate(found):
-        maps = {"channels": (channels,), "kernels": (3,), "strides": (2,)} if image else {}
-        architecture = Architecture(tuple(hidden), activation, **maps)
-        genomes.append(genome(i, architecture, batch_size=batch))
-    return NetworkSpec(0 if image else 8, 3, image), genomes
+    for i, (networks, batch) in enumerate(draw(st.lists(agent, min_size=1, max_size=24))):
+        own = {}
+        for name, (hidden, activation, channels) in zip(specs, networks, strict=True):
+            maps = {"channels": (channels,), "kernels": (3,), "strides": (2,)} if image else {}
+            own[name] = Architecture(tuple(hidden), activation, **maps)
+        genomes.append(Genome(i, own, {"batch_size": batch}))
+    return specs, genomes
 
 
 @given(crowds(), st.booleans())
@@ -203,7 +225,7 @@ def test_many_agents_get_the_answer_of_the_slow_way(compiled):
     """Among them pairs that save alike: batches in equal steps."""
     hidden = [(64, 64), (48,), (64, 32, 16)]
     genomes = [agent(i, hidden[i % 7 % 3], 8 + 2 * (i % 40)) for i in range(50)]
-    assert kinds_of(SPEC, genomes, compiled) == the_slow_way(SPEC, genomes, compiled)
+    assert kinds_of(SPECS, genomes, compiled) == the_slow_way(SPECS, genomes, compiled)
 
 
 def test_the_work_of_a_part_is_counted_once(monkeypatch):
@@ -215,7 +237,7 @@ def test_the_work_of_a_part_is_counted_once(monkeypatch):
         return multiply_adds(*arguments)
 
     monkeypatch.setattr(grouping, "multiply_adds", counted)
-    kinds_of(SPEC, [agent(i, batch=16 + i) for i in range(60)], compiled=False)
+    kinds_of(SPECS, [agent(i, batch=16 + i) for i in range(60)], compiled=False)
     assert len(calls) <= 2 * 60  # there are at most as many merges as agents
 
 

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from evorl.algorithms.base import Trained
+from evorl.networks.spec import NetworkSpec, ParameterSpec
 from evorl.population.optimizer import NEW, Coefficients, adam_, clip_, coefficients, limits_of
 
 torch.set_num_threads(1)
@@ -15,11 +17,15 @@ HP = {
     "max_grad_norm": np.array([0.0, 0.5, 10.0, 1e-3]),
 }
 SIZE, LENGTH = 4, 11
+SPEC = NetworkSpec(4, 2)
+SOFT = Trained(SPEC, max_grad_norm="max_grad_norm", tau="tau")
+PERIODIC = Trained(SPEC, max_grad_norm="max_grad_norm", period="target_period")
 
 
-def round_of(steps, updates, periodic=False, dtype=torch.float64):
-    rows = coefficients(np.array(steps), np.array(updates), HP, periodic)
-    for own in torch.from_numpy(rows).to(dtype):
+def round_of(steps, updates, trained=SOFT, dtype=torch.float64, hp=HP):
+    """The coefficients of every update of a network."""
+    rows = coefficients(np.array(steps), np.array(updates), hp, [trained])
+    for own in torch.from_numpy(rows).to(dtype).squeeze(1):
         yield Coefficients(*own.unbind(0))
 
 
@@ -59,19 +65,19 @@ def test_bias_correction_at_any_step(step):
     (c,) = round_of([step - 1] * SIZE, [1] * SIZE)
     correction = np.sqrt(1 - 0.999**step)
     expected = -HP["lr"] * correction / (1 - 0.9**step)
-    np.testing.assert_allclose(1 / c.slowness.squeeze(1), expected, rtol=1e-14)
+    np.testing.assert_allclose(1 / c.divisor.squeeze(1), expected, rtol=1e-14)
     np.testing.assert_allclose(c.eps.squeeze(1), np.full(SIZE, 1e-8 * correction), rtol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("trained", [SOFT, PERIODIC], ids=["soft", "periodic"])
 @pytest.mark.parametrize("gradient_scale", [0.0, 1.0, 1e6])
-def test_agents_not_due_keep_every_bit(periodic, dtype, gradient_scale):
+def test_agents_not_due_keep_every_bit(trained, dtype, gradient_scale):
     theta, target, m = matrices(dtype), matrices(dtype) + 1, matrices(dtype) * 3
     v = matrices(dtype) ** 2
     before = [tensor.clone() for tensor in (theta, target, m, v)]
     gradient = matrices(dtype) * gradient_scale
-    for c in round_of([4, 9, 0, 99], [0, 6, 0, 3], periodic, dtype):
+    for c in round_of([4, 9, 0, 99], [0, 6, 0, 3], trained, dtype):
         adam_(theta, m, v, clip_(gradient.clone(), c.clip), c, torch.empty_like(theta))
         target.lerp_(theta, c.tau)
     for old, new in zip(before, (theta, target, m, v), strict=True):
@@ -80,9 +86,7 @@ def test_agents_not_due_keep_every_bit(periodic, dtype, gradient_scale):
     # agent 3 stopped after its third update
     again = [tensor[3:].clone() for tensor in before]
     rows = {name: values[3:] for name, values in HP.items()}
-    short = coefficients(np.array([99]), np.array([3]), rows, periodic)
-    for own in torch.from_numpy(short).to(dtype):
-        c = Coefficients(*own.unbind(0))
+    for c in round_of([99], [3], trained, dtype, rows):
         scratch = torch.empty_like(again[0])
         adam_(again[0], again[2], again[3], clip_(gradient[3:].clone(), c.clip), c, scratch)
     assert torch.equal(again[0], theta[3:])
@@ -90,7 +94,7 @@ def test_agents_not_due_keep_every_bit(periodic, dtype, gradient_scale):
 
 def test_periodic_targets_are_copied_when_they_are_due():
     found = np.array(
-        [c.tau.squeeze(1).numpy() for c in round_of([0, 3, 3, 998], [6, 6, 2, 6], True)]
+        [c.tau.squeeze(1).numpy() for c in round_of([0, 3, 3, 998], [6, 6, 2, 6], PERIODIC)]
     )
     assert found.T.tolist() == [
         [1, 1, 1, 1, 1, 1],  # every update
@@ -106,8 +110,23 @@ def test_soft_targets_move_when_the_agent_is_due():
 
 
 def test_nobody_due_is_a_round_of_nothing():
-    rows = coefficients(np.zeros(4, np.int64), np.zeros(4, np.int64), HP, False)
-    assert rows.shape == (0, 6, 4, 1)
+    rows = coefficients(np.zeros(4, np.int64), np.zeros(4, np.int64), HP, [SOFT, PERIODIC])
+    assert rows.shape == (0, 2, 6, 4, 1)
+
+
+def test_networks_have_coefficients_of_their_own():
+    hp = HP | {"other_lr": HP["lr"] * 3}
+    bare = Trained(ParameterSpec(), lr="other_lr")  # without a target, and not clipped
+    rows = coefficients(np.array([3, 3, 0, 7]), np.array([2, 1, 0, 2]), hp, [SOFT, bare, PERIODIC])
+    assert rows.shape == (2, 3, 6, 4, 1)
+    for k, (trained, own) in enumerate(((SOFT, HP), (PERIODIC, HP))):
+        alone = list(round_of([3, 3, 0, 7], [2, 1, 0, 2], trained, hp=own))
+        for mine, theirs in zip(rows[:, 2 * k], alone, strict=True):
+            np.testing.assert_array_equal(mine, torch.stack(theirs))
+    c = Coefficients(*rows[:, 1, ..., 0].transpose(1, 0, 2))
+    np.testing.assert_allclose(c.divisor[0, :2] * 3, rows[0, 0, 2, :2, 0])
+    assert not c.tau.any()
+    assert np.isinf(c.clip).all()
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e-3, 1.0, 1e4])
