@@ -20,7 +20,7 @@ from evorl.config import (
     parse_config,
     unused_options,
 )
-from evorl.config.loading import dump_yaml, parse_yaml
+from evorl.config.yaml_text import dump_yaml, parse_yaml
 from evorl.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent.parent

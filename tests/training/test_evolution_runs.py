@@ -200,4 +200,4 @@ def test_a_schedule_is_followed(tmp_path):
     assert lines[-1]["env_steps"] == 200
     assert [line["hyperparameters"]["lr"] for line in lines] == [[1e-2], [1e-2], [1e-3], [1e-4]]
     assert lines[-1]["hyperparameters"]["batch_size"] == [16]
-    assert read_agent(path / "best").genome.architecture == architecture
+    assert read_agent(path / "best").genome.architectures == {"q": architecture}
