@@ -370,18 +370,20 @@ def test_noise_is_on_the_weights_of_all_networks_and_on_nothing_else():
         assert changed.all() or not name.startswith("actor") or not name.endswith("weight")
 
 
+def swapped(genome, state, random):
+    """A mutation of one's own."""
+    values = dict(genome.hyperparameters) | {"lr": random.uniform(0.5, 1.0)}
+    return dataclasses.replace(genome, hyperparameters=values), state
+
+
 def test_mutations_of_ones_own_come_by_their_names():
     parent, state = pair()
-
-    def swapped(genome, state, random):
-        values = dict(genome.hyperparameters) | {"lr": random.uniform(0.5, 1.0)}
-        return dataclasses.replace(genome, hyperparameters=values), state
-
-    config = only("hyperparameters", user={"mine": 1.0})  # of which there are none
-    mutation = Mutation(config, PAIR, Doubling(()), {"mine": swapped})
+    name = f"{__name__}:swapped"
+    config = only("hyperparameters", **{name: 1.0})  # of which there are none
+    mutation = Mutation(config, PAIR, Doubling(()), {name: swapped})
     random = np.random.default_rng(0)
     child, after = mutation(parent, state, id=4, generation=1, fitness=0.0, random=random)
-    assert (child.mutation, child.id, child.parent, child.born) == ("mine", 4, 3, 1)
+    assert (child.mutation, child.id, child.parent, child.born) == (name, 4, 3, 1)
     assert child.hyperparameters["lr"] >= 0.5
     assert_same_state(after, state)
 
