@@ -27,6 +27,8 @@ def read_yaml(path: str | Path) -> Any:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         problem = "no such file"
+    except IsADirectoryError:
+        problem = "is a folder; give a YAML file in it"
     except UnicodeDecodeError as error:
         problem = f"is not UTF-8 text (byte {error.start + 1}); save it as UTF-8"
     except OSError as error:

@@ -16,9 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.config import RunConfig
+from evorl.config import RunConfig, resolve
 from evorl.envs import Episodes
 from evorl.errors import RunError
+from evorl.evolution.fitness import Fitness
 from evorl.genome import Genome
 from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.evaluate import play, standard_errors
@@ -61,6 +62,7 @@ class Confirm:
         self.algorithm = population.algorithm
         self.episodes, self.directory, self.env_id = episodes, directory, config.env.id
         self.max_steps, self.stop_at = config.evaluation.max_steps, config.budget.stop_at
+        self.fitness: Fitness = resolve("fitness", config.evaluation.fitness)
         count = config.evaluation.confirm_episodes
         self.seeds = integers(config.seed, "confirmation", count=count)
         self.best: SavedAgent | None = None
@@ -69,8 +71,8 @@ class Confirm:
 
     @property
     def score(self) -> float:
-        """The champion's mean return on the further seeds; -inf if there is none."""
-        return -np.inf if self.returns is None else _score(self.returns)
+        """The champion's fitness on the further seeds; -inf if there is none."""
+        return -np.inf if self.returns is None else self._score(self.returns)
 
     @property
     def reached(self) -> bool:
@@ -92,7 +94,7 @@ class Confirm:
             return
         with context.timer("evaluate"):
             returns = self._confirm(snapshot, agent)
-        if returns is not None and _score(returns) >= self.score:
+        if returns is not None and self._score(returns) >= self.score:
             self.returns = returns
             self._keep(snapshot, agent)
 
@@ -132,6 +134,11 @@ class Confirm:
             if len(returns) < len(self.seeds) and self._clearly_behind(returns):
                 return None
         return returns
+
+    def _score(self, returns: Floats) -> float:
+        """What counts of them; -inf if it is no number."""
+        score = float(self.fitness(returns)) if np.isfinite(returns).all() else -np.inf
+        return score if np.isfinite(score) else -np.inf
 
     def _clearly_behind(self, returns: Floats) -> bool:
         """By more than a standard error of the difference on the seeds played so far."""
@@ -189,9 +196,3 @@ def _waves(episodes: int) -> Iterator[slice]:
     while start < episodes:
         yield slice(start, end)
         start, end = end, min(2 * end, episodes)
-
-
-def _score(returns: Floats) -> float:
-    """The mean; -inf if it is no number."""
-    score = float(returns.mean())
-    return score if np.isfinite(score) else -np.inf

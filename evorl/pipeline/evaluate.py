@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evorl.config import EvaluationConfig
+from evorl.config import EvaluationConfig, resolve
 from evorl.envs import Episodes
+from evorl.evolution.fitness import Fitness, mean
 from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.learn import warn_dead
 from evorl.population.population import Population
@@ -88,10 +89,13 @@ def standard_errors(returns: Floats) -> Floats:
     return spread / math.sqrt(episodes)
 
 
-def fitness_of(returns: Floats) -> Floats:
-    """The mean of returns [P, E]; -inf for a dead agent, or if a return is no number."""
-    fitness = returns.mean(1)
-    return np.where(np.isfinite(fitness), fitness, -np.inf)
+def fitness_of(returns: Floats, fitness: Fitness = mean) -> Floats:
+    """What counts of returns [P, E]; -inf for a dead agent, or if a return is no number."""
+    if fitness is mean:
+        found = returns.mean(1)
+    else:
+        found = np.array([fitness(own) if np.isfinite(own).all() else -np.inf for own in returns])
+    return np.where(np.isfinite(found), found, -np.inf)
 
 
 class Evaluate:
@@ -108,7 +112,7 @@ class Evaluate:
         """`share` are the episodes that this rank plays, of those that its agents are to play."""
         self.population, self.episodes = population, episodes
         self.count, self.max_steps, self.seed = config.episodes, config.max_steps, seed
-        self.share = share
+        self.share, self.fitness = share, resolve("fitness", config.fitness)
 
     def __call__(self, context: Context) -> None:
         """The returns of this rank's agents on its share of the episodes."""
@@ -122,4 +126,4 @@ class Evaluate:
         count_failures(context, self.episodes.failures)
         context.evaluation_steps += played.steps
         context.returns = np.where(self.population.alive[:, None], played.returns, -np.inf)
-        context.fitness = fitness_of(context.returns)
+        context.fitness = fitness_of(context.returns, self.fitness)

@@ -43,6 +43,7 @@ class Evolve:
     ) -> None:
         """`genomes` are those of the agents that the run starts with."""
         self.selection, self.mutation, self.confirm, self.seed = selection, mutation, confirm, seed
+        self.fitness = confirm.fitness
         self.next_id = 1 + max(genome.id for genome in genomes)
         # [P, E] of the latest evaluations; a child's are its parent's until it has its own
         self._returns: deque[npt.NDArray[np.float64]] = deque(maxlen=selection.eval_loop)
@@ -68,7 +69,7 @@ class Evolve:
         """Who follows whom; before there are enough evaluations to average, only the dead go."""
         returns, alive = np.stack(self._returns), snapshot.alive
         random = generator(self.seed, "selection", snapshot.ended)
-        parents = self.selection(returns, alive, random)
+        parents = self.selection(returns, alive, random, self.fitness)
         if len(returns) == self._returns.maxlen:
             return parents
         return np.where(np.isfinite(snapshot.fitness), np.arange(len(parents)), parents)
@@ -129,7 +130,7 @@ class Evolve:
             return False
         if (best.genome.id, best.generation) == (selected.id, snapshot.ended):
             return False
-        found = float(np.stack(self._returns)[:, place].mean())  # of the one selected
+        found = self.fitness(np.stack(self._returns)[:, place].ravel())  # of the one selected
         return bool(self.confirm.score > found) and self._children_left(best)
 
     def _children_left(self, best: Champion) -> bool:

@@ -7,7 +7,7 @@ Legend: P agents of the run, p of this rank, E episodes.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from safetensors.torch import load
 
 from evorl.distributed.world import World
 from evorl.errors import RunError
+from evorl.evolution.fitness import Fitness, mean
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import fitness_of
 from evorl.pipeline.snapshot import ARRAYS, COUNTS, Snapshot, digests
@@ -33,12 +34,7 @@ Floats = npt.NDArray[np.float64]
 class Gather:
     """At a generation's end: weights, moments, fitness and counts of all ranks, on the main one."""
 
-    def __init__(
-        self,
-        world: World,
-        population: Population,
-        fitness: Callable[[Floats], Floats] = fitness_of,
-    ) -> None:
+    def __init__(self, world: World, population: Population, fitness: Fitness = mean) -> None:
         self.world, self.population, self.fitness = world, population, fitness
 
     def __call__(self, context: Context) -> None:
@@ -51,7 +47,7 @@ class Gather:
                 return
             own = self._join(own, [_read(payload) for payload in sent])
         own.generation += 1
-        own.fitness = self.fitness(own.returns)  # of all episodes, whoever played them
+        own.fitness = fitness_of(own.returns, self.fitness)  # of all episodes, whoever played them
         context.snapshot = own
 
     def _own(self, context: Context) -> Snapshot:

@@ -170,7 +170,7 @@ def make_stages(
         collect=collect,
         learn=Learn(population, parts.buffer, sampler, *learning),
         evaluate=Evaluate(population, parts.episodes, config.evaluation, config.seed, share),
-        gather=Gather(world, population),
+        gather=Gather(world, population, confirm.fitness),
         inherit=Inherit(world, sampler),
         broadcast=Broadcast(world, population),
         confirm=confirm,

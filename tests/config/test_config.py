@@ -279,7 +279,7 @@ def test_an_error_of_the_file_does_not_blame_an_override(folder: Path) -> None:
 def test_files_that_cannot_be_read(folder: Path) -> None:
     (folder / "latin.yaml").write_bytes(b"name: caf\xe9")
     assert error_of(load_config, "no.yaml") == "no.yaml: no such file"
-    assert error_of(load_config, ".") == ".: cannot be read: is a directory"
+    assert error_of(load_config, ".") == ".: is a folder; give a YAML file in it"
     assert error_of(load_config, "latin.yaml") == (
         "latin.yaml: is not UTF-8 text (byte 10); save it as UTF-8"
     )

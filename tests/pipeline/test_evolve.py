@@ -11,6 +11,7 @@ import torch
 from evorl.algorithms.dqn import DQN
 from evorl.config import ExploreConfig, MutationConfig
 from evorl.evolution.explore import make_explore
+from evorl.evolution.fitness import mean
 from evorl.evolution.mutation import Mutation
 from evorl.evolution.selection import Truncation
 from evorl.evolution.spaces import Space
@@ -39,7 +40,7 @@ def make_evolve(mutation=None, **selection):
     evolve = Evolve(
         Truncation(**selection),
         Mutation(mutation or MutationConfig(), population.specs, explore),
-        SimpleNamespace(champion=None, score=-np.inf),  # nobody was ever seen
+        SimpleNamespace(champion=None, score=-np.inf, fitness=mean),  # nobody was ever seen
         genomes,
         seed=9,
     )

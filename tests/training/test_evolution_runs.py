@@ -76,7 +76,7 @@ def usual(tmp_path_factory):
 
 KINDS = [
     [],
-    ["evolution.selection.kind=tournament", "evolution.selection.size=2"],
+    ["evolution.selection={kind: tournament, size: 2, min_gap: 0.0}"],
     ["evolution.selection.min_gap=1.0", "evolution.selection.eval_loop=2"],
     ["evolution.explore.strategy=pb2"],
     ["evolution.explore.strategy=perturb", "population.init=sample"],
