@@ -49,7 +49,9 @@ def sections():
     def add(properties, above):
         for name, value in properties.items():
             found.add(f"{above}{name}")
-            for target in [one["$ref"] for one in (value, *value.get("anyOf", ())) if "$ref" in one]:
+            for target in [
+                one["$ref"] for one in (value, *value.get("anyOf", ())) if "$ref" in one
+            ]:
                 add(definitions[target.split("/")[-1]].get("properties", {}), f"{above}{name}.")
 
     schema = json_schema()
