@@ -5,7 +5,7 @@ Notes of an error come before its line.
 
 
 class EvorlError(Exception):
-    """Something the user can mend: the message says what, got what, and what to do."""
+    """Something the user can fix: the message says what, got what, and what to do."""
 
 
 class ConfigError(EvorlError):
