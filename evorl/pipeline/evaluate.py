@@ -3,7 +3,6 @@
 Legend: P agents, E episodes of each.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from evorl.config import EvaluationConfig
 from evorl.envs import Episodes
+from evorl.evolution.fitness import Fitness
 from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.learn import warn_dead
 from evorl.population.population import Population
@@ -78,22 +78,6 @@ def _play_wave(
     return Played(returns.reshape(agents, count)[:, : len(seeds)], steps)
 
 
-def standard_errors(returns: Floats) -> Floats:
-    """Of each agent's mean return, from returns [P, E]; NaN where it cannot be told."""
-    episodes = returns.shape[1]
-    if episodes < 2:
-        return np.full(len(returns), np.nan)
-    known = np.isfinite(returns).all(1, keepdims=True)
-    spread: Floats = np.where(known, returns, np.nan).std(1, ddof=1)
-    return spread / math.sqrt(episodes)
-
-
-def fitness_of(returns: Floats) -> Floats:
-    """The mean of returns [P, E]; -inf for a dead agent, or if a return is no number."""
-    fitness = returns.mean(1)
-    return np.where(np.isfinite(fitness), fitness, -np.inf)
-
-
 class Evaluate:
     """Scores the population at the end of a generation."""
 
@@ -108,7 +92,7 @@ class Evaluate:
         """`share` are the episodes that this rank plays, of those that its agents are to play."""
         self.population, self.episodes = population, episodes
         self.count, self.max_steps, self.seed = config.episodes, config.max_steps, seed
-        self.share = share
+        self.share, self.fitness = share, Fitness.named(config.fitness)
 
     def __call__(self, context: Context) -> None:
         """The returns of this rank's agents on its share of the episodes."""
@@ -122,4 +106,4 @@ class Evaluate:
         count_failures(context, self.episodes.failures)
         context.evaluation_steps += played.steps
         context.returns = np.where(self.population.alive[:, None], played.returns, -np.inf)
-        context.fitness = fitness_of(context.returns)
+        context.fitness = self.fitness(context.returns)

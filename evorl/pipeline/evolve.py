@@ -68,7 +68,7 @@ class Evolve:
         """Who follows whom; before there are enough evaluations to average, only the dead go."""
         returns, alive = np.stack(self._returns), snapshot.alive
         random = generator(self.seed, "selection", snapshot.ended)
-        parents = self.selection(returns, alive, random)
+        parents = self.selection(returns, alive, random, self.confirm.fitness)
         if len(returns) == self._returns.maxlen:
             return parents
         return np.where(np.isfinite(snapshot.fitness), np.arange(len(parents)), parents)
@@ -117,8 +117,10 @@ class Evolve:
         snapshot.agent_steps[place] = best.own_steps
         snapshot.agent_updates[place] = best.own_updates
         self._before[place] = np.nan
+        assert self.confirm.returns is not None
         for returns in self._returns:
-            returns[place] = score
+            own = self.confirm.fitness.stand_in(self.confirm.returns, returns.shape[1])
+            returns[place] = own
         self._children = (best.generation, self._children[1] + 1)
         return best, score
 
@@ -129,7 +131,7 @@ class Evolve:
             return False
         if (best.genome.id, best.generation) == (selected.id, snapshot.ended):
             return False
-        found = float(np.stack(self._returns)[:, place].mean())  # of the one selected
+        found = self.confirm.fitness(np.stack(self._returns))[place]  # of the one selected
         return bool(self.confirm.score > found) and self._children_left(best)
 
     def _children_left(self, best: Champion) -> bool:

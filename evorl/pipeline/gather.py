@@ -7,7 +7,7 @@ Legend: P agents of the run, p of this rank, E episodes.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ from safetensors.torch import load
 
 from evorl.distributed.world import World
 from evorl.errors import RunError
+from evorl.evolution.fitness import MEAN, Fitness
 from evorl.pipeline.context import Context
-from evorl.pipeline.evaluate import fitness_of
 from evorl.pipeline.snapshot import ARRAYS, COUNTS, Snapshot, digests
 from evorl.population.group import AgentState
 from evorl.population.grouping import kinds_of
@@ -33,12 +33,7 @@ Floats = npt.NDArray[np.float64]
 class Gather:
     """At a generation's end: weights, moments, fitness and counts of all ranks, on the main one."""
 
-    def __init__(
-        self,
-        world: World,
-        population: Population,
-        fitness: Callable[[Floats], Floats] = fitness_of,
-    ) -> None:
+    def __init__(self, world: World, population: Population, fitness: Fitness = MEAN) -> None:
         self.world, self.population, self.fitness = world, population, fitness
 
     def __call__(self, context: Context) -> None:

@@ -55,7 +55,7 @@ class Progress:
         self.loss: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # latest of each agent
         self.exploration = np.ones(self.agents)
         self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
-        self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # their means
+        self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # by these
 
     def numbers(self) -> dict[str, int]:
         """What all agents have in common."""
