@@ -9,7 +9,7 @@ demo: $(VENV)/.installed  ## evolve four agents on LunarLander over two processe
 	ACCELERATE_USE_CPU=true $(BIN)/accelerate launch --config_file configs/accelerate/cpu.yaml demos/demo_online_distributed.py
 
 test: $(VENV)/.installed-dev  ## run the tests, a file at a time on each core
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --durations=10
+	$(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations=10
 
 check: $(VENV)/.installed-dev  ## lint and type-check
 	$(BIN)/ruff check .

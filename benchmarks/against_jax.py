@@ -98,13 +98,13 @@ class Contest:
     def __init__(self, size: int) -> None:
         torch.manual_seed(size)
         self.population = population_of([SMALL] * size, compiled=True)
-        self.plans = self.population.plans(np.full(size, ROUND))
-        self.samples = random_samples(self.plans)
+        self.requests = self.population.requests(np.full(size, ROUND))
+        self.samples = random_samples(self.requests)
         states = [self.population.state(i) for i in range(size)]
         online = stacked([agent_weights(state.online) for state in states])
         target = stacked([agent_weights(state.target) for state in states])
         self.state: State = (online, target, jax.vmap(OPTIMISER.init)(online))
-        (shape,) = (plan.shape for plan in self.plans)  # alike, so in one matrix
+        (shape,) = (request.shape for request in self.requests)  # alike, so in one matrix
         rewards = self.samples.rewards[:, 0]
         fields = (self.samples.obs, self.samples.action, rewards, self.samples.next_obs)
         self.batches: Any = tuple(
@@ -113,7 +113,7 @@ class Contest:
 
     def ours(self) -> None:
         """A round of evorl."""
-        self.population.learn(self.samples, self.plans)
+        self.population.learn(self.samples, self.requests)
 
     def theirs(self) -> None:
         """A round of JAX."""

@@ -25,8 +25,8 @@ import click
 import numpy as np
 from tqdm import tqdm
 
+import evorl
 from evorl.runs.statistics import Estimate, probability_of_improvement, summarise_group
-from evorl.seeding import generator
 
 METHODS = ("evolution", "random_search", "none")
 RESULTS = Path(__file__).parent / "results" / "evolution.json"
@@ -75,13 +75,10 @@ def run(job: tuple[str, int, int, str, tuple[str, ...]]) -> dict[str, Any]:
     """One run, in a process of its own."""
     import torch
 
-    from evorl.config import parse_config
-    from evorl.training.trainer import train
-
     torch.set_num_threads(1)
     method, seed, steps, folder, overrides = job
     init = "config" if method == "none" else "sample"
-    config = parse_config(
+    config = evorl.parse_config(
         CONFIG,
         [
             f"name={method}-{seed}",
@@ -93,7 +90,7 @@ def run(job: tuple[str, int, int, str, tuple[str, ...]]) -> dict[str, Any]:
             *overrides,
         ],
     )
-    path = train(config).directory.path
+    path = evorl.train(config).directory
     found = json.loads((path / "summary.json").read_text())
     last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])
     return {
@@ -107,7 +104,7 @@ def run(job: tuple[str, int, int, str, tuple[str, ...]]) -> dict[str, Any]:
         "updates": found["updates"],
         "seconds": found["seconds"],
         "hyperparameters": found["best"]["hyperparameters"],
-        "hidden": found["best"]["architecture"]["hidden"],
+        "architectures": found["best"]["architectures"],
     }
 
 
@@ -136,7 +133,7 @@ def compare(found: list[dict[str, Any]], methods: Sequence[str], name: str) -> l
             f"  {summary.runs} runs of {steps:,.0f} steps"
         )
     for x, y in combinations(scores, 2):
-        chance = probability_of_improvement([(scores[x], scores[y])], generator(0, "compare"))
+        chance = probability_of_improvement([(scores[x], scores[y])], evorl.generator(0, "compare"))
         lines.append(f"P({x} > {y}) = {chance.value:.2f} ({chance.low:.2f} to {chance.high:.2f})")
     return lines
 

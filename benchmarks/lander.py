@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from evorl.config import parse_config
-from evorl.envs import EnvSpec, Step, VectorEnv, make_vector_env
+from evorl import Context, EnvSpec, make_vector_env, parse_config
+from evorl.envs import Step, VectorEnv
 from evorl.pipeline.collect import Collect
-from evorl.pipeline.context import Context
 from evorl.pipeline.learn import Learn
-from evorl.training.build import make_population, make_problem, make_replay
+from evorl.training.build import make_networks, make_population, make_replay
 
 ENVS = 8  # environments an agent; one update per environment step
 
@@ -55,8 +54,8 @@ class LanderLoop:
         )
         spec = EnvSpec(config.env.id, "sync")
         self.env = Followed(*(make_vector_env(spec, size, ENVS) for _ in range(2)))
-        problem = make_problem(self.env.observation, self.env.action.n)
-        self.population = make_population(config, problem)
+        networks = make_networks(config, self.env.observation, self.env.action)
+        self.population = make_population(config, networks)
         self.buffer, self.sampler = make_replay(config, self.env.observation)
         parts = (self.population, self.env, self.buffer, self.sampler)
         self.collect = Collect(*parts, n_step=1, seed=1)
@@ -74,19 +73,19 @@ class LanderLoop:
 
     def load(self) -> None:
         """A round's batches through the prepared DataLoader."""
-        self.learn.loader.draw(self.plans())
+        self.learn.loader.draw(self.requests())
 
-    def plans(self) -> Any:
+    def requests(self) -> Any:
         """One update for each environment step of a round."""
-        return self.population.plans(np.full(self.population.size, ENVS))
+        return self.population.requests(np.full(self.population.size, ENVS))
 
     def parts(self) -> dict[str, Callable[[], object]]:
         """Each part of a round by itself: no stages, no timers, no loader."""
-        new, plans = self.latest, self.plans()
+        new, requests = self.latest, self.requests()
         grid = new.obs.reshape(self.population.size, ENVS, -1)
-        explore, random = self.collect.exploration.draw(self.context.epsilon)
-        actions = random.reshape(-1)
-        batches = [self.sampler.sample(plans) for _ in range(16)]
+        noise, exploration = self.collect.noise.draw(), self.context.exploration
+        actions = self.population.act(grid, noise, exploration).reshape(-1)
+        batches = [self.sampler.sample(requests) for _ in range(16)]
 
         def store() -> None:
             windows = self.collect.windows.push(
@@ -96,13 +95,13 @@ class LanderLoop:
 
         def update() -> None:
             batches.append(batches.pop(0))  # another one each time, as in the loop
-            self.population.learn(batches[0], plans)
+            self.population.learn(batches[0], requests)
 
         return {
-            "act": lambda: self.population.act(grid, explore, random),
+            "act": lambda: self.population.act(grid, noise, exploration),
             "step": self.env.follow,
             "store": store,
-            "sample": lambda: self.sampler.sample(plans),
+            "sample": lambda: self.sampler.sample(requests),
             "update": update,
         }
 

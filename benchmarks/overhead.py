@@ -21,19 +21,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import torch
 from tqdm import tqdm
 
-from evorl.config import parse_config
-from evorl.distributed.world import World
-from evorl.networks.layout import shapes
-from evorl.pipeline.context import Context
-from evorl.pipeline.save import Save
-from evorl.training.resume import start
-from evorl.training.trainer import make_run
+from evorl import Context, Save, World, make_run, parse_config, start
+from evorl.networks.layout import row_shapes
 
 AGENTS, BAR = 8, 0.90
 SLICES = 20  # of a generation
@@ -61,11 +56,8 @@ class Loop:
         world = World.start(AGENTS)
         stack.callback(world.close)
         run = make_run(config, world, stack)
-        self.stages, self.population, self.context = (
-            run.stages,
-            run.parts.population,
-            Context(AGENTS),
-        )
+        self.stages, self.population = run.stages, run.parts.population
+        self.context = Context(AGENTS)
         save = Save(world, run.config, run.storage, run.parts.replays, [])  # writes nothing here
         start(run, self.context, save)
         self.slice = max(1, config.evaluation.every // SLICES)  # rounds
@@ -107,8 +99,8 @@ class Loop:
 
     def weights(self) -> int:
         """Of all agents, without padding: as many multiply-adds has a forward pass."""
-        problem = self.population.problem
-        each = (shapes(problem, genome.architecture) for genome in self.population.genomes)
+        specs, genomes = self.population.specs, self.population.genomes
+        each = (row_shapes(specs, genome.architectures) for genome in genomes)
         return sum(math.prod(shape) for own in each for shape in own.values())
 
     def programs(self) -> int:
@@ -219,11 +211,12 @@ def main(overrides: tuple[str, ...], generations: int, seeds: int, eager: bool) 
     raise SystemExit(together(kept) < BAR)
 
 
-def _groups(loop: Any) -> str:
-    widths = ["-".join(map(str, group.layout.signature.widths)) for group in loop.population.groups]
-    sizes = [group.size for group in loop.population.groups]
-    each = zip(sizes, widths, strict=True)
-    return "groups " + ", ".join(f"{size} × {width} wide" for size, width in each)
+def _groups(loop: Loop) -> str:
+    population, each = loop.population, []
+    for kind, group in zip(population.kinds, population.groups, strict=True):
+        widths = ["-".join(map(str, own.widths)) for own in kind.signatures]
+        each.append(f"{group.size} × {' and '.join(widths)} wide")
+    return "groups " + ", ".join(each)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from evorl.genome import Architecture
+from evorl import Architecture
 from evorl.networks.module import MODULES
 
 

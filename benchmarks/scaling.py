@@ -27,13 +27,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from evorl.config import parse_config
+from evorl import Context, RunConfig, Save, World, make_run, parse_config, start
 from evorl.distributed.mesh import Mesh
-from evorl.distributed.world import World
-from evorl.pipeline.context import Context
-from evorl.pipeline.save import Save
-from evorl.training.resume import start
-from evorl.training.trainer import make_run
 
 SPEEDUP, END = 1.8, 0.02  # the bars
 SLICES = 20  # of a generation: who is measured takes turns, as the machine's speed changes
@@ -43,7 +38,7 @@ CONFIG = Path(__file__).parents[1] / "configs" / "accelerate" / "cpu.yaml"
 OVERRIDES: list[str] = []  # of the command line
 
 
-def configured(folder: str, agents: int, *overrides: str) -> Any:
+def configured(folder: str, agents: int, *overrides: str) -> RunConfig:
     """The defaults, compiled as longer runs are, but for what the command line says."""
     given = {"env": {"id": "LunarLander-v3", "backend": "sync"}, "population": {"size": agents}}
     algorithm = {"learning_starts": 0}
@@ -56,7 +51,7 @@ def configured(folder: str, agents: int, *overrides: str) -> Any:
 class Loop:
     """A population on the ranks of a world, as the trainer runs it."""
 
-    def __init__(self, world: World, config: Any, stack: ExitStack) -> None:
+    def __init__(self, world: World, config: RunConfig, stack: ExitStack) -> None:
         self.world, self.config = world, config
         run = make_run(config, world, stack)
         self.stages, self.context = run.stages, Context(run.parts.population.size)

@@ -22,12 +22,9 @@ from plain import PlainAgent
 from timing import best_seconds, seconds_by_turn
 from tqdm import tqdm
 
-from evorl.algorithms.dqn import DQN
+from evorl import DQN, ActionSpec, Architecture, Genome, NetworkSpec, Population
 from evorl.experience import Samples
-from evorl.experience.requests import GroupPlan
-from evorl.genome import Architecture, Genome
-from evorl.networks.layout import Problem
-from evorl.population.population import Population
+from evorl.experience.requests import SampleRequest
 
 INPUTS, ACTIONS, BATCH, ROUND = 8, 4, 128, 8
 SMALL = Architecture((32, 32))
@@ -60,14 +57,15 @@ class Figure(NamedTuple):
 
 def population_of(architectures: Sequence[Architecture], compiled: bool = False) -> Population:
     """Agents that differ in architecture only."""
-    hp = DQN(batch_size=BATCH).hyperparameters
-    genomes = [Genome(i, a, hp) for i, a in enumerate(architectures)]
-    return Population(genomes, Problem(INPUTS, ACTIONS), DQN(), compiled=compiled)
+    dqn = DQN(batch_size=BATCH)
+    networks = dqn.networks(NetworkSpec(INPUTS, 0), ActionSpec("discrete", ACTIONS))
+    genomes = [Genome(i, {"q": a}, dqn.hyperparameters) for i, a in enumerate(architectures)]
+    return Population(genomes, networks, dqn, compiled=compiled)
 
 
-def random_samples(plans: Sequence[GroupPlan]) -> Samples:
+def random_samples(requests: Sequence[SampleRequest]) -> Samples:
     """A round's batches for a population."""
-    count = sum(int(np.prod(plan.shape)) for plan in plans)
+    count = sum(int(np.prod(request.shape)) for request in requests)
     return Samples(
         obs=torch.randn(count, INPUTS),
         action=torch.randint(ACTIONS, (count,)),
@@ -81,8 +79,8 @@ def random_samples(plans: Sequence[GroupPlan]) -> Samples:
 
 def round_of(population: Population) -> Callable[[], object]:
     """One round of updates of all agents."""
-    plans = population.plans(np.full(population.size, ROUND))
-    return partial(population.learn, random_samples(plans), plans)
+    requests = population.requests(np.full(population.size, ROUND))
+    return partial(population.learn, random_samples(requests), requests)
 
 
 def plain_round_of(architectures: Sequence[Architecture]) -> Callable[[], object]:
@@ -167,7 +165,7 @@ def graphs(generations: int = 10) -> list[Figure]:
                 mutate(own, random)
         fresh = population_of([Architecture(tuple(own)) for own in hidden])
         population.rebuild(fresh.genomes, [fresh.state(i) for i in range(8)])
-        kinds |= {group.layout.signature for group in population.groups}
+        kinds |= {kind.signatures for kind in population.kinds}
         round_of(population)()
     count = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     return [

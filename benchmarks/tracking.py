@@ -32,13 +32,8 @@ import psutil
 import torch
 from tqdm import tqdm
 
-from evorl.config import parse_config
-from evorl.distributed.world import World
-from evorl.pipeline.context import Context
-from evorl.pipeline.save import Save
+from evorl import Context, Save, World, make_run, parse_config, start
 from evorl.runs.statistics import Estimate
-from evorl.training.resume import start
-from evorl.training.trainer import make_run
 
 AGENTS, ENVS, BAR = 8, 8, 0.01
 ROUNDS = 10  # of a turn: about an eighth of a second

@@ -9,6 +9,7 @@ All public names are here, for a loop of one's own, too; each is imported when i
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -66,6 +67,25 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+
+def lazy_names(package: str, modules: dict[str, str]) -> tuple[Any, Any, list[str]]:
+    """`__getattr__`, `__dir__`, `__all__` of a package that imports names when they are first used.
+
+    `modules` has the names that each module of the package gives to others.
+    """
+    module_of = {name: module for module, names in modules.items() for name in names.split()}
+    public = sorted(module_of)
+
+    def get(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{package}.{module_of[name]}"), name)
+        setattr(sys.modules[package], name, value)  # from now on without this function
+        return value
+
+    return get, lambda: public, public
+
+
 _MODULES = {
     "algorithms.base": "Algorithm Batch Loss Trained",
     "algorithms.declaration": "OffPolicy",
@@ -101,18 +121,5 @@ _MODULES = {
     "training.signals": "ending_on_signals",
     "training.trainer": "Result make_run train",
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
-__all__ = ["__version__", *sorted(_MODULE_OF)]
-
-
-def __getattr__(name: str) -> Any:
-    """A public name, from the module that has it."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'evorl' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"evorl.{_MODULE_OF[name]}"), name)
-    globals()[name] = value  # from now on without this function
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = lazy_names(__name__, _MODULES)
+__all__ += ["__version__"]

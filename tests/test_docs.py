@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from evorl.cli import cli
-from evorl.config import RunConfig, load_config
+from evorl.config import load_config
+from evorl.config.schema import json_schema
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -47,13 +48,12 @@ def sections():
     def add(properties, above):
         for name, value in properties.items():
             found.add(f"{above}{name}")
-            target = value.get("$ref") or next(
-                (one["$ref"] for one in value.get("anyOf", ()) if "$ref" in one), None
-            )
-            if target:
+            for target in [
+                one["$ref"] for one in (value, *value.get("anyOf", ())) if "$ref" in one
+            ]:
                 add(definitions[target.split("/")[-1]].get("properties", {}), f"{above}{name}.")
 
-    schema = RunConfig.model_json_schema()
+    schema = json_schema()
     definitions = schema["$defs"]
     add(schema["properties"], "")
     return found

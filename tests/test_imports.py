@@ -1,6 +1,7 @@
 """Imports point one way, and the light parts stay light."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,14 @@ import pytest
 
 from evorl.config import NetworkConfig
 from evorl.genome import ACTIVATIONS
+from tests.synthetic import make_family_run
 
 PACKAGE = Path(__file__).parent.parent / "evorl"
 
 # From the bottom to the top: a module imports from lower rows, or from its own package.
 ROWS = [
-    ("", "errors", "seeding", "machine"),  # "" is evorl/__init__.py: it imports when it is used
+    ("", "errors"),  # "" is evorl/__init__.py: it imports when it is used
+    ("seeding", "machine"),
     ("config", "genome"),
     ("networks", "experience", "envs", "distributed"),
     ("algorithms",),
@@ -102,16 +105,53 @@ def test_accelerate_stays_in_its_corners():
     }
     assert users == {
         "distributed.accelerator",
-        "replay.dataset",
-        "tracking.tensor_board",
-        "tracking.weights_and_biases",
+        "experience.loader",
+        "reporting.tracking.trackers",
     }
 
 
-def test_reading_a_configuration_does_not_load_torch():
-    code = "import sys, evorl.config, evorl.genome; print('torch' in sys.modules)"
+SLOW = ("torch", "numpy", "pydantic", "gymnasium", "accelerate", "scipy")
+LIST_RUNS = "from evorl.cli import cli; cli.main(['runs', {folder!r}], standalone_mode=False)"
+
+
+def loaded(code):
+    """Which of the slow modules there are after this code has run in a process of its own."""
+    code = f"import sys; {code}; print('loaded:', *sorted(set(sys.modules) & set({SLOW})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    return done.stdout.splitlines()[-1].removeprefix("loaded:").split()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import evorl",
+        "from evorl.cli import cli; cli.main(['--help'], standalone_mode=False)",
+        "import evorl.config, evorl.errors",
+    ],
+)
+def test_what_is_light_loads_nothing_slow(code):
+    assert loaded(code) == []
+
+
+def test_listing_runs_loads_nothing_slow(tmp_path):
+    make_family_run(tmp_path, "finished")
+    make_family_run(tmp_path, "stopped").remove_summary()
+    assert loaded(LIST_RUNS.format(folder=str(tmp_path))) == []
+
+
+def test_reading_a_configuration_does_not_load_torch():
+    code = "from evorl.config.sections import EnvConfig; from evorl.config import RunConfig"
+    assert loaded(code) == ["pydantic"]
+
+
+@pytest.mark.parametrize("package", ["evorl", "evorl.config"])
+def test_every_public_name_is_found_where_the_table_says(package):
+    module = importlib.import_module(package)
+    assert sorted(module.__all__) == dir(module)
+    for name in module.__all__:
+        assert getattr(module, name) is not None, name
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nonsense'"):
+        module.nonsense  # noqa: B018
 
 
 def test_genome_and_configuration_name_the_same_things():

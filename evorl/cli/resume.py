@@ -52,7 +52,8 @@ def _read(run: Path, overrides: Sequence[str]) -> str:
 
 
 def _parse(text: str) -> "tuple[RunConfig, Schedule | None]":
-    from evorl.config.loading import parse_text, parse_yaml
+    from evorl.config.loading import parse_text
+    from evorl.config.yaml_text import parse_yaml
     from evorl.evolution.schedule import parse_schedule
 
     config, schedule = json.loads(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.config import parse_config
-from evorl.config.loading import dump_yaml
+from evorl.config.yaml_text import dump_yaml
 from evorl.envs.make import EnvSpec, find, make_env
 from evorl.envs.spaces import ObservationSpec, adapt
 from evorl.evolution.schedule import flow_text

@@ -1,6 +1,5 @@
 """What is wrong with a configuration, in one line: where, what it got, and what to do."""
 
-import re
 import types
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -9,16 +8,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from evorl.config.registry import did_you_mean
+from evorl.config.yaml_text import FLOAT, INT
 from evorl.errors import one_line
 
 REFUSED = "refused"  # the error type of evorl's own checks, which bring their message along
 SHOWN = 60  # characters of a user's value in a message
-# Numbers as YAML 1.2 has them.
-INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|0b[01][01_]*)\Z")
-FLOAT = re.compile(
-    r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?\Z"
-    r"|[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"
-)
 TEMPLATES = {  # by pydantic's type of an error
     "float_type": "expected a number, got {got}{unquote}",
     "int_type": "expected a whole number, got {got}{unquote}",

@@ -6,11 +6,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from evorl.config.evolution import SpaceConfig
-from evorl.config.loading import dump_yaml
 from evorl.config.registry import KINDS, resolve
 from evorl.config.run_config import RunConfig, model_of
 from evorl.config.section import MOST
 from evorl.config.sections import EnvConfig
+from evorl.config.yaml_text import dump_yaml
 
 Schema = Mapping[str, Any]
 REFERENCE = "#/$defs/"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from evorl.config.loading import dump_yaml, parse_config, read_yaml, refuse_override
+from evorl.config.loading import parse_config, refuse_override
 from evorl.config.messages import describe, explain
 from evorl.config.registry import resolve
 from evorl.config.run_config import RunConfig
@@ -32,6 +32,7 @@ from evorl.config.section import (
     refusal,
     refuse,
 )
+from evorl.config.yaml_text import dump_yaml, read_yaml
 from evorl.errors import ConfigError, one_line
 from evorl.evolution.lineage import Ancestor
 from evorl.genome import Architecture

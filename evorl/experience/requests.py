@@ -117,7 +117,8 @@ def check_requests(requests: Sequence[SampleRequest], num_agents: int) -> None:
             )
         if rows and max(request.batch_sizes) > request.width:
             raise ValueError(
-                f"group {group}: a batch of {max(request.batch_sizes)} does not fit width {request.width}"
+                f"group {group}: a batch of {max(request.batch_sizes)} does not fit width "
+                f"{request.width}"
             )
     everyone = _joined([request.agents for request in requests])
     if len(everyone) and (min(everyone) < 0 or max(everyone) >= num_agents):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from evorl.genome import Genome
 from evorl.networks.layout import Parameters
-from evorl.population.group import AgentState
+from evorl.population.group import PARTS, AgentState
 from evorl.runs.checkpoint import Checkpoint, digest, serialise
 
 # What belongs to an agent, what the main rank plans, and what ranks count.
@@ -25,7 +25,6 @@ ARRAYS = ("agent_steps", "agent_updates", "loss", "exploration", "returns", "fit
 PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
 COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
 POPULATION, STAGES = "population", "progress"  # files of a checkpoint
-PARTS = AgentState._fields[:4]  # those that are weights
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

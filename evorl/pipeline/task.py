@@ -17,8 +17,6 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
-from evorl.distributed.world import World
-
 
 class Iterating(Protocol):
     """What a task needs of its context."""
@@ -93,9 +91,3 @@ class Task(Generic[C]):
         if callable(every):
             return every(self.context)
         return (self.context.iteration + 1) % every == 0
-
-
-def labels_of(world: World) -> frozenset[str]:
-    """What this process is: `main` or not, `standalone` or `distributed`, and `node.` its rank."""
-    kind = "standalone" if world.size == 1 else "distributed"
-    return frozenset({kind, f"node.{world.rank}", *(["main"] if world.main else [])})

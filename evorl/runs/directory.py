@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import yaml
 
-from evorl.config.loading import parse_yaml
+from evorl.config.yaml_text import parse_yaml
 from evorl.errors import ConfigError, RunError
 from evorl.runs.files import (
     JsonLines,

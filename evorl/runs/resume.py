@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.config import RunConfig, parse_config
-from evorl.config.loading import parse_yaml
+from evorl.config.yaml_text import parse_yaml
 from evorl.errors import CheckpointError, ConfigError, RunError, one_line
 from evorl.evolution.schedule import Schedule, parse_schedule
 from evorl.runs.checkpoint import Checkpoint, Checkpoints

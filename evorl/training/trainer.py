@@ -19,7 +19,7 @@ from evorl.pipeline.callbacks import Callback, Callbacks
 from evorl.pipeline.context import Context
 from evorl.pipeline.evolve import FollowSchedule
 from evorl.pipeline.save import Save, Storage
-from evorl.pipeline.task import Task, labels_of
+from evorl.pipeline.task import Task
 from evorl.population.grouping import kinds_of
 from evorl.reporting.console import Console
 from evorl.reporting.tracking import refuse_missing
@@ -104,7 +104,7 @@ def _make_task(
 ) -> tuple[Task[Context], Save]:
     """Collect and learn every iteration; at a generation's end evaluate, gather and evolve."""
     stages, end = run.stages, generation_ends
-    task = Task(context, labels_of(run.world))
+    task = Task(context, run.world.labels)
     save = Save(run.world, run.config, run.storage, run.parts.replays, task.stateful)
     if schedule is not None:
         task.use(FollowSchedule(run.parts.population, schedule))

@@ -1,10 +1,11 @@
-"""Exploration against its definition, and one agent's draws against its neighbours."""
+"""Noise against its definition, and one agent's draws against its neighbours."""
 
 import numpy as np
 import pytest
 
-from evorl.algorithms.dqn import epsilon
-from evorl.algorithms.noise import BLOCK, Exploration
+from evorl.algorithms.dqn import DQN
+from evorl.algorithms.noise import BLOCK, NoiseStreams
+from evorl.envs.spaces import ActionSpec
 from evorl.seeding import generator
 
 ENVS, ACTIONS = 3, 5
@@ -14,22 +15,28 @@ def streams(agents, seed=1):
     return [generator(seed, "explore", 0, agent) for agent in agents]
 
 
-def drawn(agents, rounds, rate=0.5):
-    """(explore, actions), each [rounds, P, N]."""
-    exploration = Exploration(ENVS, ACTIONS)
-    exploration.reseed(streams(agents))
-    found = [exploration.draw(np.full(len(agents), rate)) for _ in range(rounds)]
-    return tuple(np.stack(part) for part in zip(*found, strict=True))
+def make_noise(agents):
+    noise = NoiseStreams(DQN(), ENVS, ActionSpec("discrete", ACTIONS))
+    noise.reseed(streams(agents))
+    return noise
+
+
+def drawn(agents, rounds):
+    """(chance, action), each [rounds, P, N]."""
+    noise = make_noise(agents)
+    found = [noise.draw() for _ in range(rounds)]
+    assert all(set(own) == {"chance", "action"} for own in found)
+    return tuple(np.stack([own[name] for own in found]) for name in ("chance", "action"))
 
 
 def test_draws_are_the_agents_own_stream_block_by_block():
-    explore, actions = drawn([0, 1], 2 * BLOCK, rate=0.3)
+    chance, actions = drawn([0, 1], 2 * BLOCK)
     for agent, random in enumerate(streams([0, 1])):
         for block in range(2):
             chances = random.random((BLOCK, ENVS))
             choices = random.integers(ACTIONS, size=(BLOCK, ENVS))
             rounds = slice(block * BLOCK, (block + 1) * BLOCK)
-            np.testing.assert_array_equal(explore[rounds, agent], chances < 0.3)
+            np.testing.assert_array_equal(chance[rounds, agent], chances)
             np.testing.assert_array_equal(actions[rounds, agent], choices)
 
 
@@ -43,33 +50,46 @@ def test_another_agent_changes_nobody_elses_draws():
 
 
 def test_rates_of_zero_and_one_are_never_and_always():
-    exploration = Exploration(ENVS, ACTIONS)
-    exploration.reseed(streams([0, 1]))
-    for _ in range(BLOCK + 1):
-        explore, actions = exploration.draw(np.array([0.0, 1.0]))
-        assert not explore[0].any()
-        assert explore[1].all()
-        assert ((actions >= 0) & (actions < ACTIONS)).all()
+    chance, actions = drawn([0, 1], BLOCK + 1)
+    assert not (chance < 0.0).any()
+    assert (chance < 1.0).all()
+    assert ((actions >= 0) & (actions < ACTIONS)).all()
 
 
 def test_frequencies():
-    explore, actions = drawn([0], 20 * BLOCK, rate=0.2)
-    count = explore.size  # 15,360: five standard errors of a share p are below 0.021
-    assert abs(explore.mean() - 0.2) < 0.021
+    chance, actions = drawn([0], 20 * BLOCK)
+    count = chance.size  # 15,360: five standard errors of a share p are below 0.021
+    assert abs((chance < 0.2).mean() - 0.2) < 0.021
     np.testing.assert_allclose(np.bincount(actions.ravel()) / count, 1 / ACTIONS, atol=0.021)
 
 
 def test_reseeding_drops_what_was_drawn_ahead():
-    exploration = Exploration(ENVS, ACTIONS)
-    exploration.reseed(streams([0]))
-    first = [exploration.draw(np.array([0.5])) for _ in range(5)]
-    exploration.reseed(streams([0]))
-    again = [exploration.draw(np.array([0.5])) for _ in range(5)]
+    noise = make_noise([0])
+    first = [noise.draw()["chance"] for _ in range(5)]
+    noise.reseed(streams([0]))
+    again = [noise.draw()["chance"] for _ in range(5)]
     np.testing.assert_array_equal(first, again)
+
+
+class Continuous(DQN):
+    """Noise of the action's own shape."""
+
+    def noise(self, random, shape, action):
+        return {"disturbance": random.standard_normal((*shape, *action.shape))}
+
+
+def test_noise_may_have_any_shape():
+    noise = NoiseStreams(Continuous(), ENVS, ActionSpec("continuous", None, (2,)))
+    noise.reseed(streams([0, 1]))
+    random = streams([0, 1])[1]
+    np.testing.assert_array_equal(
+        np.stack([noise.draw()["disturbance"][1] for _ in range(BLOCK)]),
+        random.standard_normal((BLOCK, ENVS, 2)),
+    )
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(0, 1.0), (50, 0.55), (100, 0.1), (9999, 0.1)])
 def test_schedule_at_start_middle_end_and_after(steps, expected):
-    one = np.ones(1)
-    found = epsilon(np.array([steps]), 1.0 * one, 0.1 * one, 100 * one)
-    assert found == pytest.approx(expected)
+    hp = {"epsilon_start": 1.0, "epsilon_end": 0.1, "epsilon_steps": 100}
+    own = {name: np.array([value]) for name, value in hp.items()}
+    assert DQN().exploration(own, np.array([steps])) == pytest.approx(expected)

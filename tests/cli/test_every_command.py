@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from evorl.reporting.report.folder import RunsFolder
 
 import evorl.cli as package
 from evorl.cli import SECTIONS, cli
+from evorl.reporting.report.server import RunsFolder
 from tests.synthetic import family_lines, make_family_run
 
 from .answers import CARTPOLE, assert_one_error, everything_in

@@ -20,7 +20,7 @@ from evorl.config import (
     parse_config,
     unused_options,
 )
-from evorl.config.loading import dump_yaml, parse_yaml
+from evorl.config.yaml_text import dump_yaml, parse_yaml
 from evorl.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -279,7 +279,7 @@ def test_an_error_of_the_file_does_not_blame_an_override(folder: Path) -> None:
 def test_files_that_cannot_be_read(folder: Path) -> None:
     (folder / "latin.yaml").write_bytes(b"name: caf\xe9")
     assert error_of(load_config, "no.yaml") == "no.yaml: no such file"
-    assert error_of(load_config, ".") == ".: cannot be read: is a directory"
+    assert error_of(load_config, ".") == ".: is a folder; give a YAML file in it"
     assert error_of(load_config, "latin.yaml") == (
         "latin.yaml: is not UTF-8 text (byte 10); save it as UTF-8"
     )

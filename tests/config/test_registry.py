@@ -11,7 +11,7 @@ import pytest
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import RunConfig, dump_config, json_schema, parse_config, resolve
-from evorl.config.loading import parse_yaml
+from evorl.config.yaml_text import parse_yaml
 from evorl.errors import ConfigError
 from evorl.evolution.fitness import mean
 from evorl.evolution.selection import Tournament, Truncation

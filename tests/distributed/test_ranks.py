@@ -69,7 +69,9 @@ def test_all_ranks_refuse_alike(two, name):
 def test_a_rank_that_ends_is_heard_while_the_others_wait_for_it(four):
     assert four.code == 1
     errors = [line for line in four.output.splitlines() if line.startswith("error: ")]
-    assert errors == ["error: only rank 3 has this to say"], four.output
+    # on a busy machine the main rank may have to say in the end that it lost another one, too
+    assert "error: only rank 3 has this to say" in errors, four.output
+    assert all("rank 3" in line for line in errors), four.output
     assert four.said("closed") == {3: "False"}
     closed = "RuntimeError: a World was closed in this process: its ranks cannot meet again"
     assert four.said("again") == {3: closed}

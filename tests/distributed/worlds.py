@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 
-from evorl.algorithms.dqn import DQN
 from evorl.cli.errors import one_line_errors
 from evorl.config import parse_config
 from evorl.distributed import launch, store
@@ -31,7 +30,7 @@ from evorl.errors import ConfigError, RunError
 from evorl.experience import Samples, split_groups
 from evorl.genome import Architecture
 from evorl.machine import threads_are_given
-from evorl.networks.layout import Problem
+from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.context import Context
 from evorl.population.population import Population
 from evorl.reporting.console import Console
@@ -317,7 +316,7 @@ def case_nodes(folder):
 def case_gradients(folder):
     """Two ranks with the same agents, against one population that has both batches."""
     sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-    from tests.reference import genome, random_samples
+    from tests.reference import genome, population_of, random_samples
 
     shapes = [
         Architecture((16, 12)),
@@ -325,26 +324,26 @@ def case_gradients(folder):
         Architecture((40, 40)),
     ]
     world = World.start(len(shapes), data=2)
-    problem, ours, theirs = Problem(6, 3), [], []
+    spec, ours, theirs = NetworkSpec(6, 3), [], []
     for i, shape in enumerate(shapes):
         own = {"lr": 1e-3 * (i + 1), "max_grad_norm": 0.05 * i}
         ours.append(genome(i, shape, batch_size=8, **own))
         theirs.append(genome(i, shape, batch_size=16, **own))
     options = {"seed": 1, "dtype": torch.float64}
-    population = Population(ours, problem, DQN(), reduce=world.average_, **options)
-    alone = Population(theirs, problem, DQN(), **options)
+    population = population_of(ours, spec, average=world.average_, **options)
+    alone = population_of(theirs, spec, **options)
     updates = np.full(len(shapes), 10)
     for number in range(10):
-        plans = population.plans(updates)
-        both = [random_samples(plans, problem, np.random.default_rng((number, r))) for r in (0, 1)]
-        population.learn(both[world.rank], plans)
-        parts = [split_groups(samples, plans) for samples in both]
+        requests = population.requests(updates)
+        both = [random_samples(requests, spec, np.random.default_rng((number, r))) for r in (0, 1)]
+        population.learn(both[world.rank], requests)
+        parts = [split_groups(samples, requests) for samples in both]
         joined = [
             Samples(*(torch.cat(pair, 2).flatten(0, 2) for pair in zip(*group, strict=True)))
             for group in zip(*parts, strict=True)
         ]
         whole = Samples(*(torch.cat(fields) for fields in zip(*joined, strict=True)))
-        alone.learn(whole._replace(weight=whole.weight / 2), alone.plans(updates))
+        alone.learn(whole._replace(weight=whole.weight / 2), alone.requests(updates))
     differences = [
         (mine[name] - yours[name]).abs().max().item()
         for i in range(len(shapes))

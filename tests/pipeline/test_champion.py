@@ -13,7 +13,7 @@ from evorl.pipeline import champion
 from evorl.pipeline.champion import Confirm
 from evorl.pipeline.evaluate import Played, play
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import load_agent
+from evorl.runs.saved_agent import read_agent
 from evorl.seeding import held_out, integers
 from tests.pipeline.snapshots import context_of
 from tests.reference import population_of
@@ -59,7 +59,7 @@ def confirmations(monkeypatch):
 
 
 def kept(confirm):
-    return load_agent(confirm.directory.path / "best")
+    return read_agent(confirm.directory.path / "best")
 
 
 def test_the_further_episodes_are_played_by_the_agent_on_seeds_of_their_own(tmp_path, episodes):

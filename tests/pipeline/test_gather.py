@@ -107,7 +107,7 @@ def test_episodes_that_ranks_share_come_together(parts, episodes):
         gather = Gather(SimpleNamespace(data=2, data_rank=copy), population)
         messages.append((population, context, gather._message(gather._own(context), context)))
     slots.close()
-    main = SimpleNamespace(size=4, data=2, data_rank=0, meet=lambda where: None)
+    main = SimpleNamespace(size=4, data=2, data_rank=0, barrier=lambda where: None)
     main.gather = lambda own: [message for _, _, message in messages]
     population, context, _ = messages[0]
     Gather(main, population)(context)

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from evorl.distributed.world import World
 from evorl.pipeline.save import restore_states, states_of
-from evorl.pipeline.task import Task, labels_of
+from evorl.pipeline.task import Task
 
 
 @dataclass
@@ -170,9 +169,3 @@ def test_stages_with_state_are_known_where_they_run():
     other = Counting()
     restore_states([other], values, tensors)
     assert other.count == 3
-
-
-def test_labels_of_a_process_without_others():
-    world = World.start(2)
-    assert labels_of(world) == {"main", "standalone", "node.0"}
-    world.close()

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import numpy as np
 import pytest
@@ -187,3 +188,17 @@ def test_on_two_ranks(tmp_path, what):
     why = "callback Mine.on_evaluated failed: KeyError: 'that'; mend it, and resume the run"
     assert said == [f"error: {tmp_path / 'run'}: {why}"]
     assert (tmp_path / "run" / "checkpoints" / "generation-000001").exists()
+
+
+def test_a_fitness_of_ones_own(tmp_path):
+    """It is what selection and the champion go by, and what is written down."""
+    diary = Diary()
+    own = "evaluation.fitness=tests.training.parts:lowest"
+    with warnings.catch_warnings(action="error"):
+        result = run(tmp_path, diary, own, "evaluation.confirm_episodes=3")
+    for (hook, _), event in zip(diary.seen, diary.events, strict=True):
+        if hook == "evaluated":
+            assert event.fitness.tolist() == event.returns.min(1).tolist()
+            assert event.best_score == int(event.best_score)  # one episode's, and no mean
+    lines = [json.loads(line) for line in (result.directory / "metrics.jsonl").open()]
+    assert len({tuple(line["fitness"]) for line in lines}) > 1

@@ -20,7 +20,7 @@ BASE = {
     "algorithm": {
         "learning_starts": 100,
         "batch_size": 8,
-        "loss": "mse",
+        "loss_kind": "mse",
         "lr": 1.0,
         "max_grad_norm": 0,
         "tau": 1.0,

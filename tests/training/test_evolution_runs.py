@@ -76,7 +76,7 @@ def usual(tmp_path_factory):
 
 KINDS = [
     [],
-    ["evolution.selection.kind=tournament", "evolution.selection.size=2"],
+    ["evolution.selection={kind: tournament, size: 2, min_gap: 0.0}"],
     ["evolution.selection.min_gap=1.0", "evolution.selection.eval_loop=2"],
     ["evolution.explore.strategy=pb2"],
     ["evolution.explore.strategy=perturb", "population.init=sample"],
@@ -200,4 +200,4 @@ def test_a_schedule_is_followed(tmp_path):
     assert lines[-1]["env_steps"] == 200
     assert [line["hyperparameters"]["lr"] for line in lines] == [[1e-2], [1e-2], [1e-3], [1e-4]]
     assert lines[-1]["hyperparameters"]["batch_size"] == [16]
-    assert read_agent(path / "best").genome.architecture == architecture
+    assert read_agent(path / "best").genome.architectures == {"q": architecture}

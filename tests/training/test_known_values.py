@@ -26,7 +26,7 @@ from evorl.pipeline.task import Task
 from evorl.population.population import Population
 from evorl.runs.agent import load_agent
 from evorl.seeding import generator
-from evorl.training.build import make_problem
+from evorl.training.build import observation_spec
 from evorl.training.trainer import train
 
 torch.set_num_threads(1)
@@ -146,7 +146,7 @@ class Setup:
             "epsilon_steps": 1,
         }
         return [
-            Genome(i, self.architecture, common | {"gamma": gamma})
+            Genome(i, {"q": self.architecture}, common | {"gamma": gamma})
             for i, gamma in enumerate(self.gammas)
         ]
 
@@ -160,10 +160,10 @@ def learned(setup, breaking=unbroken, seed=5):
     agents = len(setup.gammas)
     spec = EnvSpec(setup.env_id, "sync", {"show": setup.show})
     with closing(make_vector_env(spec, agents, 4)) as env:
-        problem = make_problem(env.observation, env.action.n)
-        population = Population(
-            setup.genomes(), problem, setup.algorithm, seed=seed, periodic_target=setup.periodic
-        )
+        kind = "periodic" if setup.periodic else "soft"
+        algorithm = setup.algorithm.model_copy(update={"target_update": kind})
+        networks = algorithm.networks(observation_spec(env.observation), env.action)
+        population = Population(setup.genomes(), networks, algorithm, seed=seed)
         buffer = ReplayBuffer(
             2000,
             env.observation.shape,
@@ -213,7 +213,7 @@ def errors(setup, population):
         known = torch.tensor(KNOWN[setup.env_id](gamma))
         (group,) = population.groups
         obs = observations(setup.show, len(known))
-        values = group.values(torch.stack([obs] * group.size))[i].T
+        values = group.online["q"](torch.stack([obs] * group.size))[i]
         found.append((values - known).abs().max().item())
     return found
 
@@ -379,13 +379,13 @@ def test_a_fault_would_be_seen(fault):
 
 @pytest.mark.parametrize("fault", ["one gamma for all", "gamma once for n steps"])
 def test_a_wrong_discount_would_be_seen(fault, monkeypatch):
-    fold = evorl.population.update.fold
+    discounted = evorl.population.update.discounted
 
-    def broken(samples, gamma):
+    def broken(rewards, bootstrap, gamma):
         if fault == "one gamma for all":
-            return fold(samples, gamma.mean().expand_as(gamma))
-        return fold(samples._replace(bootstrap=samples.bootstrap.clamp(max=1)), gamma)
+            return discounted(rewards, bootstrap, gamma.mean().expand_as(gamma))
+        return discounted(rewards, bootstrap.clamp(max=1), gamma)
 
-    monkeypatch.setattr(evorl.population.update, "fold", broken)
+    monkeypatch.setattr(evorl.population.update, "discounted", broken)
     setup = Setup("KnownCycle-v0", gammas=(0.5, 0.9), n_step=3)
     assert max(errors(setup, learned(setup))) > 3 * TOLERANCE

@@ -1,6 +1,5 @@
 """Whole runs, tiny ones: repeatable to the byte, counted by closed forms, and never in the way."""
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -170,8 +169,9 @@ def test_lines_of_metrics(usual):
     assert [line["generation"] for line in found] == [0, 1]
     assert [line["env_steps"] for line in found] == [200, 400]
     for line in found:
-        for name in ("fitness", "loss", "exploration", "alive", "hidden"):
+        for name in ("fitness", "loss", "exploration", "alive"):
             assert len(line[name]) == 2, name
+        assert {name: len(own) for name, own in line["hidden"].items()} == {"q": 2}
         assert set(line["hyperparameters"]) == set(DQN.hyperparameter_fields())
         assert all(len(values) == 2 for values in line["hyperparameters"].values())
         assert line["updates"] > 0
@@ -191,8 +191,8 @@ def test_summary_is_the_best_agents_held_out_score(usual):
     assert found["best"]["confirmed"] == metrics(usual)[-1]["best"]
     assert found["best"]["place"] == agent.genome.id  # nobody was replaced
     assert found["best"]["hyperparameters"] == agent.genome.hyperparameters
-    architecture = dataclasses.asdict(agent.genome.architecture)
-    assert found["best"]["architecture"] == json.loads(json.dumps(architecture))
+    architectures = agent.genome.to_json()["architectures"]
+    assert found["best"]["architectures"] == json.loads(json.dumps(architectures))
 
     player, returns = Agent(agent), []
     for seed in held_out(1, 4):

@@ -3,7 +3,7 @@
 import pytest
 
 from evorl.config import dump_config, parse_config, unused_options
-from evorl.config.loading import parse_yaml
+from evorl.config.yaml_text import parse_yaml
 from evorl.errors import ConfigError
 
 

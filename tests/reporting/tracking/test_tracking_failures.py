@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evorl.config.loading import dump_yaml
+from evorl.config.yaml_text import dump_yaml
 from evorl.errors import ConfigError
 from evorl.reporting.tracking import Tracking, run_reader, tracking
 from evorl.reporting.tracking.trackers import TensorBoard, WeightsAndBiases

@@ -10,7 +10,7 @@ import time
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from evorl.config.loading import dump_yaml
+from evorl.config.yaml_text import dump_yaml
 from evorl.reporting.tracking.trackers import next_step
 from tests.reporting.tracking.read_back import sessions
 from tests.reporting.tracking.tracked import (
