@@ -25,10 +25,9 @@ from evorl.algorithms.base import (
     discrete_actions,
 )
 from evorl.algorithms.declaration import MOST, OffPolicy
-from evorl.config.section import hyperparameter
-from evorl.envs.spaces import ActionSpec
-from evorl.networks.spec import NetworkSpec
-from evorl.networks.stacked import Networks
+from evorl.config import hyperparameter
+from evorl.envs import ActionSpec
+from evorl.networks import Networks, NetworkSpec
 
 
 class DQN(OffPolicy, Algorithm):

@@ -32,9 +32,8 @@ def export(run: Path, format_: str, agent: int | None, output: Path | None, forc
     evorl export runs/cartpole --format safetensors --output cartpole-agent
     evorl export runs/cartpole --format pt2 --agent 17 --force
     """
-    from evorl.runs.agent import Agent
-    from evorl.shipping.export import export as write
-    from evorl.shipping.select import select_agent
+    from evorl.runs import Agent
+    from evorl.shipping import export as write, select_agent
 
     console = make_console()
     selected = select_agent(run, agent)

@@ -8,7 +8,7 @@ import click
 from evorl.cli.options import RUN, SEED, agent, episodes, make_console, output, quiet
 
 if TYPE_CHECKING:
-    from evorl.shipping.watch import Episode
+    from evorl.shipping import Episode
 
 
 @click.command
@@ -51,9 +51,8 @@ def watch(
 
     from evorl.machine import set_threads
     from evorl.seeding import fresh
-    from evorl.shipping.select import select_agent
-    from evorl.shipping.watch import watch as film
-    from evorl.training.score import alone
+    from evorl.shipping import select_agent, watch as film
+    from evorl.training import alone
 
     console = make_console(quiet)
     selected = select_agent(run, agent)

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from evorl.genome import Genome
-from evorl.networks.layout import Parameters
-from evorl.population.group import PARTS, AgentState
-from evorl.runs.checkpoint import Checkpoint, digest, serialise
+from evorl.networks import Parameters
+from evorl.population import PARTS, AgentState
+from evorl.runs import Checkpoint, digest, serialise
 
 # What belongs to an agent, what the main rank plans, and what ranks count.
 ARRAYS = ("agent_steps", "agent_updates", "loss", "exploration", "returns", "fitness")

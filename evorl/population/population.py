@@ -13,15 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm, Hyperparameters, Trained
-from evorl.experience.requests import SampleRequest, split_groups
-from evorl.experience.transitions import Samples
+from evorl.algorithms import Algorithm, Hyperparameters, Trained
+from evorl.experience import SampleRequest, Samples, split_groups
 from evorl.genome import Genome
 from evorl.machine import keep_freed_memory
-from evorl.networks.initial import fresh_parameters
-from evorl.networks.layout import Layout, Signature
-from evorl.networks.spec import NetworkSpec
-from evorl.networks.stacked import Networks
+from evorl.networks import Layout, Networks, NetworkSpec, Signature, fresh_parameters
 from evorl.population.compiled import CompiledRounds
 from evorl.population.group import AgentState, Group, newborn
 from evorl.population.grouping import Kind, kinds_of

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm, Batch, Hyperparameters
-from evorl.experience.transitions import Samples
-from evorl.networks.layout import Signature
-from evorl.networks.masks import Masks
+from evorl.algorithms import Algorithm, Batch, Hyperparameters
+from evorl.experience import Samples
+from evorl.networks import Masks, Signature
 from evorl.population.group import Group, Matrices
 from evorl.population.update import (
     Found,

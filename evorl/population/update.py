@@ -13,12 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm, Batch, Hyperparameters, discounted
-from evorl.experience.transitions import Samples
-from evorl.networks.layout import Layout, Weights
-from evorl.networks.masks import Masks
-from evorl.networks.stacked import Networks, StackedNetwork, bind
-from evorl.networks.views import layer_views
+from evorl.algorithms import Algorithm, Batch, Hyperparameters, discounted
+from evorl.experience import Samples
+from evorl.networks import Layout, Masks, Networks, StackedNetwork, Weights, bind, layer_views
 from evorl.population.group import Group, Matrices
 from evorl.population.optimizer import Coefficients, adam_, clip_, limits_of
 

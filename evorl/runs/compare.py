@@ -27,7 +27,7 @@ from evorl.runs.statistics import (
 )
 
 if TYPE_CHECKING:
-    from evorl.evolution.schedule import Schedule
+    from evorl.evolution import Schedule
 
 TOLERANCE = 0.05  # by which budgets may differ before a comparison says so
 # Options in which runs of one group may differ: they do not change what agents learn.
