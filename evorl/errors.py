@@ -3,9 +3,12 @@
 Notes of an error come before its line.
 """
 
+import traceback
+from pathlib import Path
+
 
 class EvorlError(Exception):
-    """Something the user can mend: the message says what, got what, and what to do."""
+    """Something the user can fix: the message says what, got what, and what to do."""
 
 
 class ConfigError(EvorlError):
@@ -22,6 +25,12 @@ class RunError(EvorlError):
 
 class CheckpointError(EvorlError):
     """A checkpoint that cannot be written, or is not what was written."""
+
+
+def raised(error: BaseException) -> str:
+    """What somebody else's code raised, and in which of its lines."""
+    what, frames = f"{type(error).__name__}: {error}", traceback.extract_tb(error.__traceback__)
+    return f"{what} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
 
 
 def one_line(text: str) -> str:

@@ -6,8 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
+from evorl.algorithms.declaration import Declaration
 from evorl.config import MutationConfig
+from evorl.config.messages import explain, unknown_key
+from evorl.errors import RunError, one_line, raised
 from evorl.evolution.explore import Explore
 from evorl.evolution.surgery import (
     Changed,
@@ -19,9 +23,9 @@ from evorl.evolution.surgery import (
 )
 from evorl.evolution.units import UnitAxes, all_units
 from evorl.genome import Activation, Architecture, Genome
-from evorl.networks.layout import row_shapes
+from evorl.networks.layout import Parameters, row_shapes
 from evorl.networks.spec import NetworkSpec, Spec
-from evorl.population.group import AgentState
+from evorl.population.group import PARTS, AgentState
 
 
 class Child(NamedTuple):
@@ -196,3 +200,93 @@ class Mutation:
 def _with_architecture(genome: Genome, name: str, changed: Architecture) -> Genome:
     """The genome with another architecture of one network."""
     return dataclasses.replace(genome, architectures={**genome.architectures, name: changed})
+
+
+class CheckedMutation:
+    """A user's mutation: what it returns fits the run, or RunError says what does not.
+
+    It gets copies: what it changes in place is the child's alone.
+    """
+
+    def __init__(
+        self, name: str, function: UserMutation, specs: Mapping[str, Spec], algorithm: Declaration
+    ) -> None:
+        self.name, self.function, self.specs, self.algorithm = name, function, specs, algorithm
+
+    def __call__(
+        self, genome: Genome, state: AgentState, random: np.random.Generator
+    ) -> tuple[Genome, AgentState]:
+        """A child with the hyperparameters in the order of their declaration."""
+        online, target, m, v = map(_copied, state[:4])
+        own = AgentState(online, target, m, v, state.steps)
+        architectures, values = dict(genome.architectures), dict(genome.hyperparameters)
+        copied = dataclasses.replace(genome, architectures=architectures, hyperparameters=values)
+        try:
+            found = self.function(copied, own, random)
+        except Exception as error:
+            raise self._refusal(f"raised {raised(error)}") from error
+        match found:
+            case (Genome() as child, AgentState() as after):
+                self._check_weights(child, after, state)
+                values = self._checked_values(child)
+                return dataclasses.replace(child, hyperparameters=values), after
+        raise self._refusal(f"must return a genome and a state, got {found!r:.60}")
+
+    def _checked_values(self, child: Genome) -> dict[str, int | float]:
+        """All hyperparameters, within the limits of their declaration."""
+        known = self.algorithm.hyperparameters
+        given = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in child.hyperparameters.items()
+        }
+        for name in given:
+            if name not in known:
+                raise self._refusal(f"returned hyperparameters.{name}: {unknown_key(name, known)}")
+        for name in known:
+            if name not in given:
+                raise self._refusal(f"returned no hyperparameters.{name}")
+        model = type(self.algorithm)
+        try:
+            model.model_validate(self.algorithm.model_dump() | given)
+        except ValidationError as error:
+            what = explain(error, model, "", {})
+            raise self._refusal(f"returned hyperparameters.{what}") from None
+        return {name: given[name] for name in known}
+
+    def _check_weights(self, child: Genome, after: AgentState, before: AgentState) -> None:
+        """Names and shapes as the architectures have them, and finite numbers in them."""
+        names = {name for name, spec in self.specs.items() if isinstance(spec, NetworkSpec)}
+        if child.architectures.keys() != names:
+            given = f"{sorted(child.architectures)} instead of {sorted(names)}"
+            raise self._refusal(f"returned architectures of {given}")
+        try:
+            shapes = row_shapes(self.specs, child.architectures)
+        except (ValueError, AttributeError) as error:
+            raise self._refusal(f"returned architectures that cannot be: {error}") from error
+        dtype = next(iter(before.online.values())).dtype
+        for part in PARTS:
+            own = getattr(after, part)
+            for name in {**shapes, **own}:
+                shape, tensor = shapes.get(name), own.get(name)
+                if shape is None or tensor is None:
+                    what = "a weight" if shape is None else "no weight"
+                    raise self._refusal(f"returned {what} {name} in state.{part}")
+                self._check_tensor(f"returned state.{part}: {name}", tensor, dtype, shape)
+
+    def _check_tensor(
+        self, what: str, tensor: object, dtype: torch.dtype, shape: tuple[int, ...]
+    ) -> None:
+        rule = f"must be a tensor of {dtype} and shape {shape}, as its architecture says"
+        if not isinstance(tensor, torch.Tensor):
+            raise self._refusal(f"{what} {rule}, got {type(tensor).__name__}")
+        if tensor.dtype != dtype or tensor.shape != shape:
+            raise self._refusal(f"{what} {rule}, got {tensor.dtype} and {tuple(tensor.shape)}")
+        if not tensor.isfinite().all():
+            raise self._refusal(f"{what} is not finite")
+
+    def _refusal(self, what: str) -> RunError:
+        return RunError(one_line(f"evolution.mutation: {self.name!r} {what}"))
+
+
+def _copied(weights: Parameters) -> Parameters:
+    return {name: tensor.clone() for name, tensor in weights.items()}

@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evorl.config.section import Fraction, Section, option
-from evorl.evolution.fitness import Fitness, fitness_of, mean
+from evorl.errors import RunError, one_line, raised
+from evorl.evolution.fitness import MEAN, Fitness, by_episode
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -58,15 +59,36 @@ class Selection(Section):
         raise NotImplementedError(f"{type(self).__name__} selects no parents")
 
     def __call__(
-        self, returns: Floats, alive: Bools, random: np.random.Generator, fitness: Fitness = mean
+        self, returns: Floats, alive: Bools, random: np.random.Generator, fitness: Fitness = MEAN
     ) -> Ints:
         """Parents [P] by the latest evaluations' returns [L, P, E]; ValueError if all are dead."""
-        values = fitness_of(returns, alive, fitness)
+        counted = np.where(alive[None, :, None], returns, -np.inf)
+        values = fitness(counted)
         living = np.isfinite(values)
         if not living.any():
             raise ValueError("no agent is alive: none has a finite fitness")
-        counted = np.where(living[None, :, None], returns, -np.inf)
-        return require_lead(self.parents(values, random), counted, self.min_gap)
+        counted = np.where(living[None, :, None], counted, -np.inf)
+        return require_lead(self._parents(values, random), counted, self.min_gap, fitness)
+
+    def _parents(self, fitness: Floats, random: np.random.Generator) -> Ints:
+        """What `parents` gives, if that can be; RunError names a class of the user's."""
+        try:
+            found = np.array(self.parents(fitness.copy(), random))
+        except Exception as error:
+            raise RunError(one_line(f"{self._who} raised {raised(error)}")) from error
+        count = len(fitness)
+        if found.shape != (count,) or found.dtype.kind not in "iu":
+            what = f"{found.dtype} of shape {found.shape}"
+            raise RunError(f"{self._who} must give {count} whole numbers as parents, got {what}")
+        if not ((found >= 0) & (found < count)).all() or not np.isfinite(fitness[found]).all():
+            living = np.flatnonzero(np.isfinite(fitness)).tolist()
+            rule = f"must choose parents of the living, {living}"
+            raise RunError(f"{self._who} {rule}, got {found.tolist()}")
+        return found.astype(np.int64)
+
+    @property
+    def _who(self) -> str:
+        return f"evolution.selection: {self.kind or type(self).__name__!r}"
 
 
 class Truncation(Selection):
@@ -122,26 +144,16 @@ def ranking(fitness: Floats) -> Ints:
     return order[: int(living.sum())]
 
 
-def require_lead(parents: Ints, returns: Floats, min_gap: float) -> Ints:
+def require_lead(parents: Ints, returns: Floats, min_gap: float, fitness: Fitness = MEAN) -> Ints:
     """The same parents, but an agent stays unless its parent's lead in returns [L, P, E] is clear.
 
-    All agents play the same episodes, so the lead is a mean of paired differences, and it must be
+    All agents play the same episodes, so the lead is a paired difference of fitness, and it must be
     more than `min_gap` of its standard errors. A single episode has none: any lead will do. The
     dead are replaced all the same, and min_gap = 0 holds nobody.
     """
     if min_gap == 0:
         return parents.copy()
-    lead, error = _lead(parents, returns)
+    episodes = by_episode(returns)
+    lead, error = fitness.lead(episodes[:, parents], episodes)
     dead = ~np.isfinite(returns).all(axis=(0, 2))
     return np.where(dead | (lead > min_gap * error), parents, np.arange(len(parents)))
-
-
-def _lead(parents: Ints, returns: Floats) -> tuple[Floats, Floats]:
-    """By how much each agent's parent is ahead of it, and the standard error of that; both [P]."""
-    with np.errstate(invalid="ignore"):  # the dead, whose lead nobody asks for
-        difference = (returns[:, parents] - returns).swapaxes(1, 2).reshape(-1, len(parents))
-        episodes = len(difference)
-        lead = difference.mean(axis=0)
-        if episodes == 1:
-            return lead, np.zeros_like(lead)
-        return lead, difference.std(axis=0, ddof=1) / math.sqrt(episodes)

@@ -16,13 +16,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.config import RunConfig, resolve
+from evorl.config import RunConfig
 from evorl.envs import Episodes
 from evorl.errors import RunError
 from evorl.evolution.fitness import Fitness
 from evorl.genome import Genome
 from evorl.pipeline.context import Context, count_failures
-from evorl.pipeline.evaluate import play, standard_errors
+from evorl.pipeline.evaluate import play
 from evorl.pipeline.snapshot import Snapshot, pack, unpack
 from evorl.population.group import AgentState, newborn
 from evorl.population.population import Population
@@ -62,7 +62,7 @@ class Confirm:
         self.algorithm = population.algorithm
         self.episodes, self.directory, self.env_id = episodes, directory, config.env.id
         self.max_steps, self.stop_at = config.evaluation.max_steps, config.budget.stop_at
-        self.fitness: Fitness = resolve("fitness", config.evaluation.fitness)
+        self.fitness = Fitness.named(config.evaluation.fitness)
         count = config.evaluation.confirm_episodes
         self.seeds = integers(config.seed, "confirmation", count=count)
         self.best: SavedAgent | None = None
@@ -73,6 +73,9 @@ class Confirm:
     def score(self) -> float:
         """The champion's fitness on the further seeds; -inf if there is none."""
         return -np.inf if self.returns is None else self._score(self.returns)
+
+    def _score(self, returns: Floats) -> float:
+        return float(self.fitness(returns[None])[0])
 
     @property
     def reached(self) -> bool:
@@ -89,7 +92,7 @@ class Confirm:
         snapshot.best = self.score
         agent = int(np.argmax(np.nan_to_num(snapshot.fitness, nan=-np.inf)))
         fitness = snapshot.fitness[agent]
-        error = np.nan_to_num(standard_errors(snapshot.returns)[agent])
+        error = np.nan_to_num(self.fitness.errors(snapshot.returns)[agent])
         if not np.isfinite(fitness) or fitness + error < self.score:
             return
         with context.timer("evaluate"):
@@ -135,18 +138,12 @@ class Confirm:
                 return None
         return returns
 
-    def _score(self, returns: Floats) -> float:
-        """What counts of them; -inf if it is no number."""
-        score = float(self.fitness(returns)) if np.isfinite(returns).all() else -np.inf
-        return score if np.isfinite(score) else -np.inf
-
     def _clearly_behind(self, returns: Floats) -> bool:
         """By more than a standard error of the difference on the seeds played so far."""
         if self.returns is None or not np.isfinite(self.returns).all():
             return False
-        lead = returns - self.returns[: len(returns)]
-        error = np.nan_to_num(standard_errors(lead[None])[0])
-        return bool(lead.mean() + error < 0)
+        lead, error = self.fitness.lead(returns, self.returns[: len(returns)])
+        return bool(lead + np.nan_to_num(error) < 0)
 
     def _snapshot(self, snapshot: Snapshot, agent: int) -> SavedAgent:
         facts = {

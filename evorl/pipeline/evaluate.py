@@ -3,16 +3,15 @@
 Legend: P agents, E episodes of each.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from evorl.config import EvaluationConfig, resolve
+from evorl.config import EvaluationConfig
 from evorl.envs import Episodes
-from evorl.evolution.fitness import Fitness, mean
+from evorl.evolution.fitness import Fitness
 from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.learn import warn_dead
 from evorl.population.population import Population
@@ -79,25 +78,6 @@ def _play_wave(
     return Played(returns.reshape(agents, count)[:, : len(seeds)], steps)
 
 
-def standard_errors(returns: Floats) -> Floats:
-    """Of each agent's mean return, from returns [P, E]; NaN where it cannot be told."""
-    episodes = returns.shape[1]
-    if episodes < 2:
-        return np.full(len(returns), np.nan)
-    known = np.isfinite(returns).all(1, keepdims=True)
-    spread: Floats = np.where(known, returns, np.nan).std(1, ddof=1)
-    return spread / math.sqrt(episodes)
-
-
-def fitness_of(returns: Floats, fitness: Fitness = mean) -> Floats:
-    """What counts of returns [P, E]; -inf for a dead agent, or if a return is no number."""
-    if fitness is mean:
-        found = returns.mean(1)
-    else:
-        found = np.array([fitness(own) if np.isfinite(own).all() else -np.inf for own in returns])
-    return np.where(np.isfinite(found), found, -np.inf)
-
-
 class Evaluate:
     """Scores the population at the end of a generation."""
 
@@ -112,7 +92,7 @@ class Evaluate:
         """`share` are the episodes that this rank plays, of those that its agents are to play."""
         self.population, self.episodes = population, episodes
         self.count, self.max_steps, self.seed = config.episodes, config.max_steps, seed
-        self.share, self.fitness = share, resolve("fitness", config.fitness)
+        self.share, self.fitness = share, Fitness.named(config.fitness)
 
     def __call__(self, context: Context) -> None:
         """The returns of this rank's agents on its share of the episodes."""
@@ -126,4 +106,4 @@ class Evaluate:
         count_failures(context, self.episodes.failures)
         context.evaluation_steps += played.steps
         context.returns = np.where(self.population.alive[:, None], played.returns, -np.inf)
-        context.fitness = fitness_of(context.returns, self.fitness)
+        context.fitness = self.fitness(context.returns)

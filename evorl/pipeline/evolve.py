@@ -43,7 +43,6 @@ class Evolve:
     ) -> None:
         """`genomes` are those of the agents that the run starts with."""
         self.selection, self.mutation, self.confirm, self.seed = selection, mutation, confirm, seed
-        self.fitness = confirm.fitness
         self.next_id = 1 + max(genome.id for genome in genomes)
         # [P, E] of the latest evaluations; a child's are its parent's until it has its own
         self._returns: deque[npt.NDArray[np.float64]] = deque(maxlen=selection.eval_loop)
@@ -69,7 +68,7 @@ class Evolve:
         """Who follows whom; before there are enough evaluations to average, only the dead go."""
         returns, alive = np.stack(self._returns), snapshot.alive
         random = generator(self.seed, "selection", snapshot.ended)
-        parents = self.selection(returns, alive, random, self.fitness)
+        parents = self.selection(returns, alive, random, self.confirm.fitness)
         if len(returns) == self._returns.maxlen:
             return parents
         return np.where(np.isfinite(snapshot.fitness), np.arange(len(parents)), parents)
@@ -118,8 +117,10 @@ class Evolve:
         snapshot.agent_steps[place] = best.own_steps
         snapshot.agent_updates[place] = best.own_updates
         self._before[place] = np.nan
+        assert self.confirm.returns is not None
         for returns in self._returns:
-            returns[place] = score
+            own = self.confirm.fitness.stand_in(self.confirm.returns, returns.shape[1])
+            returns[place] = own
         self._children = (best.generation, self._children[1] + 1)
         return best, score
 
@@ -130,7 +131,7 @@ class Evolve:
             return False
         if (best.genome.id, best.generation) == (selected.id, snapshot.ended):
             return False
-        found = self.fitness(np.stack(self._returns)[:, place].ravel())  # of the one selected
+        found = self.confirm.fitness(np.stack(self._returns))[place]  # of the one selected
         return bool(self.confirm.score > found) and self._children_left(best)
 
     def _children_left(self, best: Champion) -> bool:

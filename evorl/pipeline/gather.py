@@ -17,9 +17,8 @@ from safetensors.torch import load
 
 from evorl.distributed.world import World
 from evorl.errors import RunError
-from evorl.evolution.fitness import Fitness, mean
+from evorl.evolution.fitness import MEAN, Fitness
 from evorl.pipeline.context import Context
-from evorl.pipeline.evaluate import fitness_of
 from evorl.pipeline.snapshot import ARRAYS, COUNTS, Snapshot, digests
 from evorl.population.group import AgentState
 from evorl.population.grouping import kinds_of
@@ -34,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 class Gather:
     """At a generation's end: weights, moments, fitness and counts of all ranks, on the main one."""
 
-    def __init__(self, world: World, population: Population, fitness: Fitness = mean) -> None:
+    def __init__(self, world: World, population: Population, fitness: Fitness = MEAN) -> None:
         self.world, self.population, self.fitness = world, population, fitness
 
     def __call__(self, context: Context) -> None:
@@ -47,7 +46,7 @@ class Gather:
                 return
             own = self._join(own, [_read(payload) for payload in sent])
         own.generation += 1
-        own.fitness = fitness_of(own.returns, self.fitness)  # of all episodes, whoever played them
+        own.fitness = self.fitness(own.returns)  # of all episodes, whoever played them
         context.snapshot = own
 
     def _own(self, context: Context) -> Snapshot:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from evorl.evolution.fitness import MEAN, Fitness
 from evorl.evolution.lineage import birth, fitness_line
 from evorl.genome import Genome
 from evorl.pipeline.context import Context
-from evorl.pipeline.evaluate import standard_errors
 from evorl.pipeline.snapshot import Snapshot
 from evorl.reporting.console import Console
 from evorl.reporting.generation_table import (
@@ -32,8 +32,8 @@ from evorl.runs.directory import RunDirectory
 class Record:
     """A line of metrics.jsonl per evaluation; a line of lineage.jsonl per agent and per birth."""
 
-    def __init__(self, directory: RunDirectory) -> None:
-        self.directory = directory
+    def __init__(self, directory: RunDirectory, fitness: Fitness = MEAN) -> None:
+        self.directory, self.fitness = directory, fitness
         self._started = self._last = time.perf_counter()
         self._last_steps = 0
 
@@ -48,7 +48,7 @@ class Record:
     def evaluation(self, context: Context) -> None:
         """After the champion is known."""
         self.directory.append_metrics(self._metrics(context))
-        self.directory.append_lineage(_fitness_lines(context.snapshot))
+        self.directory.append_lineage(self._fitness_lines(context.snapshot))
 
     def births(self, context: Context) -> None:
         """After evolution."""
@@ -85,21 +85,20 @@ class Record:
             "shares": {name: round(share, 4) for name, share in context.timer.shares().items()},
         }
 
-
-def _fitness_lines(snapshot: Snapshot) -> list[dict[str, Any]]:
-    errors = standard_errors(snapshot.returns)
-    return [
-        fitness_line(
-            genome.id,
-            place,
-            generation=snapshot.ended,
-            env_steps=snapshot.env_steps,
-            own_steps=int(snapshot.agent_steps[place]),
-            fitness=float(snapshot.fitness[place]),
-            error=float(errors[place]),
-        )
-        for place, genome in enumerate(snapshot.genomes)
-    ]
+    def _fitness_lines(self, snapshot: Snapshot) -> list[dict[str, Any]]:
+        errors = self.fitness.errors(snapshot.returns)
+        return [
+            fitness_line(
+                genome.id,
+                place,
+                generation=snapshot.ended,
+                env_steps=snapshot.env_steps,
+                own_steps=int(snapshot.agent_steps[place]),
+                fitness=float(snapshot.fitness[place]),
+                error=float(errors[place]),
+            )
+            for place, genome in enumerate(snapshot.genomes)
+        ]
 
 
 def _floats(values: npt.NDArray[np.float64]) -> list[float]:
@@ -109,8 +108,8 @@ def _floats(values: npt.NDArray[np.float64]) -> list[float]:
 class Show:
     """A table of the agents; with --verbose of all, and where the time went, and who was born."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, fitness: Fitness = MEAN) -> None:
+        self.console, self.fitness = console, fitness
         self._seconds: dict[str, float] = {}  # spent before this generation
         self._steps = 0  # made before it
         self._genomes: list[Genome] = []  # before anybody was replaced
@@ -129,7 +128,7 @@ class Show:
             snapshot.env_steps,
             snapshot.genomes,
             snapshot.fitness,
-            standard_errors(snapshot.returns),
+            self.fitness.errors(snapshot.returns),
         )
         console.say(headline(found, snapshot.best), ranking(found, everyone=console.verbose))
         if console.verbose:

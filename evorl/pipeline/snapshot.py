@@ -26,7 +26,6 @@ PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
 COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
 POPULATION, STAGES = "population", "progress"  # files of a checkpoint
 
-
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
@@ -55,7 +54,7 @@ class Progress:
         self.loss: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # latest of each agent
         self.exploration = np.ones(self.agents)
         self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
-        self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # their means
+        self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # by these
 
     def numbers(self) -> dict[str, int]:
         """What all agents have in common."""
@@ -109,7 +108,7 @@ class Snapshot(Progress):
         self._packed = None
 
     def inherit(self, parents: Ints) -> None:
-        """What an agent has counted goes on in its children."""
+        """Children keep counting from where their parents were."""
         for name in ("agent_steps", "agent_updates", "loss"):
             setattr(self, name, getattr(self, name)[parents])
 

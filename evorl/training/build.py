@@ -26,7 +26,7 @@ from evorl.envs import (
 from evorl.envs.spaces import ActionSpec
 from evorl.errors import ConfigError
 from evorl.evolution.explore import make_explore
-from evorl.evolution.mutation import Mutation
+from evorl.evolution.mutation import CheckedMutation, Mutation
 from evorl.evolution.schedule import Schedule
 from evorl.evolution.spaces import Space, Spaces
 from evorl.experience import PrioritisedSampler, ReplayBuffer, Replays, Sampler, UniformSampler
@@ -175,8 +175,8 @@ def make_stages(
         broadcast=Broadcast(world, population),
         confirm=confirm,
         budget=Budget(config.budget, console, every=config.evaluation.every, per_iteration=steps),
-        record=Record(directory),
-        show=Show(console),
+        record=Record(directory, confirm.fitness),
+        show=Show(console, confirm.fitness),
         refuse_all_dead=RefuseAllDead(directory),
         evolve=make_evolve(config, parts, confirm),
         tracking=Tracking(config, directory, console),
@@ -230,8 +230,12 @@ def make_evolve(config: RunConfig, parts: Parts, confirm: Confirm) -> Evolve | N
     if config.evolution.method != "evolution":
         return None
     explore = make_explore(config.evolution.explore, make_spaces(config))
-    own = {name: resolve("mutation", name) for name in config.evolution.mutation.user}
-    mutation = Mutation(config.evolution.mutation, parts.population.specs, explore, own)
+    specs, kinds = parts.population.specs, config.evolution.mutation
+    own = {
+        name: CheckedMutation(name, resolve("mutation", name), specs, config.algorithm)
+        for name in kinds.user
+    }
+    mutation = Mutation(kinds, specs, explore, own)
     return Evolve(config.evolution.selection, mutation, confirm, parts.genomes, config.seed)
 
 

@@ -9,8 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evorl.algorithms.dqn import DQN
 from evorl.config import MutationConfig
-from evorl.evolution.mutation import Mutation
+from evorl.errors import RunError
+from evorl.evolution.mutation import CheckedMutation, Mutation
 from evorl.evolution.spaces import Space
 from evorl.genome import ACTIVATIONS, Architecture, Genome
 from evorl.networks.initial import fresh_parameters
@@ -370,20 +372,108 @@ def test_noise_is_on_the_weights_of_all_networks_and_on_nothing_else():
         assert changed.all() or not name.startswith("actor") or not name.endswith("weight")
 
 
+def swapped(genome, state, random):
+    values = dict(genome.hyperparameters) | {"lr": random.uniform(0.5, 1.0)}
+    return dataclasses.replace(genome, hyperparameters=values), state
+
+
 def test_mutations_of_ones_own_come_by_their_names():
     parent, state = pair()
-
-    def swapped(genome, state, random):
-        values = dict(genome.hyperparameters) | {"lr": random.uniform(0.5, 1.0)}
-        return dataclasses.replace(genome, hyperparameters=values), state
-
-    config = only("hyperparameters", user={"mine": 1.0})  # of which there are none
-    mutation = Mutation(config, PAIR, Doubling(()), {"mine": swapped})
+    mine = f"{__name__}:swapped"
+    config = only("hyperparameters", **{mine: 1.0})  # and of the others there are none
+    mutation = Mutation(config, PAIR, Doubling(()), {mine: swapped})
     random = np.random.default_rng(0)
     child, after = mutation(parent, state, id=4, generation=1, fitness=0.0, random=random)
-    assert (child.mutation, child.id, child.parent, child.born) == ("mine", 4, 3, 1)
+    assert (child.mutation, child.id, child.parent, child.born) == (mine, 4, 3, 1)
     assert child.hyperparameters["lr"] >= 0.5
     assert_same_state(after, state)
+
+
+def give(renamed=None, **changes):
+    """A mutation of one's own that changes hyperparameters, or misspells one."""
+
+    def mutation(genome, state, random):
+        values = dict(genome.hyperparameters) | changes
+        if renamed is not None:
+            values[renamed[:-1]] = values.pop(renamed)
+        return dataclasses.replace(genome, hyperparameters=values), state
+
+    return mutation
+
+
+def touch(change):
+    """A mutation of one's own that changes a state in place."""
+
+    def mutation(genome, state, random):
+        change(state)
+        return genome, state
+
+    return mutation
+
+
+def give_architectures(**own):
+    return lambda genome, state, random: (dataclasses.replace(genome, architectures=own), state)
+
+
+INPUTS = PAIR["actor"].inputs
+WEIGHT = f"must be a tensor of torch.float32 and shape ({INPUTS}, 20), as its architecture says"
+FIRST = "actor.hidden0.weight"
+WRONG = [
+    (lambda *_: 1 / 0, "raised ZeroDivisionError: division by zero (test_mutation.py, line "),
+    (lambda genome, *_: genome, "must return a genome and a state, got Genome("),
+    (lambda *_: None, "must return a genome and a state, got None"),
+    (give("gamma"), "returned hyperparameters.gamm: unknown key; did you mean gamma?"),
+    (give(lr=-1.0), "returned hyperparameters.lr: must be greater than 0, got -1.0"),
+    (give(lr=float("nan")), "returned hyperparameters.lr: must be a finite number, got nan"),
+    (give(batch_size=3.5), "returned hyperparameters.batch_size: expected a whole number, got 3.5"),
+    (give(double=0), "returned hyperparameters.double: unknown key"),
+    (give_architectures(actor=Architecture((20,))), "returned architectures of ['actor'] instead "
+     "of ['actor', 'critic']"),
+    (give_architectures(actor=Architecture((21,)), critic=Architecture((24, 30))),
+     f"returned state.online: {FIRST} must be a tensor of torch.float32 and shape ({INPUTS}, 21), "
+     f"as its architecture says, got torch.float32 and ({INPUTS}, 20)"),
+    (touch(lambda state: state.m.pop(FIRST)), f"returned no weight {FIRST} in state.m"),
+    (touch(lambda state: state.v.update(x=1)), "returned a weight x in state.v"),
+    (touch(lambda state: state.target.update({FIRST: 1})), f"returned state.target: {FIRST} "
+     f"{WEIGHT}, got int"),
+    (touch(lambda state: state.target.update({FIRST: state.target[FIRST].double()})),
+     f"returned state.target: {FIRST} {WEIGHT}, got torch.float64 and ({INPUTS}, 20)"),
+    (touch(lambda state: state.online[FIRST].fill_(np.inf)), f"returned state.online: {FIRST} is "
+     "not finite"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "message"), WRONG)
+def test_a_mutation_of_ones_own_that_spoils_the_child(function, message):
+    parent, state = pair()
+    before = copied(state)
+    checked = CheckedMutation("mine:wrong", function, PAIR, DQN())
+    with pytest.raises(RunError) as caught:
+        checked(parent, state, np.random.default_rng(0))
+    assert str(caught.value).startswith(f"evolution.mutation: 'mine:wrong' {message}")
+    assert str(caught.value).isprintable()
+    assert_same_state(state, before)
+
+
+def test_a_mutation_of_ones_own_changes_the_child_alone():
+    def halved(genome, state, random):
+        values = genome.hyperparameters
+        values["batch_size"] = np.int64(32)
+        values["lr"] = values.pop("lr") / 2  # now the last of them
+        for weights in state.online.values():
+            weights.mul_(0.5)
+        return genome, state
+
+    parent, state = pair()
+    before, values = copied(state), dict(parent.hyperparameters)
+    checked = CheckedMutation("mine:halved", halved, PAIR, DQN())
+    child, after = checked(parent, state, np.random.default_rng(0))
+    assert_same_state(state, before)
+    assert parent.hyperparameters == values
+    assert list(child.hyperparameters) == list(DQN().hyperparameters)
+    assert child.hyperparameters == values | {"lr": values["lr"] / 2, "batch_size": 32}
+    assert type(child.hyperparameters["batch_size"]) is int
+    assert torch.equal(after.online[FIRST], state.online[FIRST] / 2)
 
 
 # inputs, repeatability

@@ -1,5 +1,7 @@
 """Selection against closed forms and what must hold for any fitness."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from evorl.config import parse_config
-from evorl.errors import ConfigError
-from evorl.evolution.fitness import fitness_of, iqm, mean, median
+from evorl.errors import ConfigError, RunError
+from evorl.evolution.fitness import MEAN, Fitness, iqm, mean, median
 from evorl.evolution.selection import Tournament, Truncation, require_lead
 
 DEAD = -np.inf
@@ -151,10 +153,12 @@ def test_a_share_is_not_lost_to_rounding(count, fraction, replaced):
     assert (parents != np.arange(count)).sum() == replaced
 
 
-def test_fitness_of():
+def test_fitness_of_the_dead():
     returns = np.array([[[1.0, 3], [4, 4], [0, 0], [np.nan, 1]], [[2, 2], [6, 6], [0, 0], [1, 1]]])
-    alive = np.array([True, True, False, True])
-    assert fitness_of(returns, alive).tolist() == [2, 5, DEAD, DEAD]
+    returns[0, 2] = DEAD
+    assert MEAN(returns).tolist() == [2, 5, DEAD, DEAD]
+    assert Fitness(median)(returns).tolist() == [2, 5, DEAD, DEAD]
+    assert Fitness(median)(returns[1]).tolist() == [2, 6, 0, 1]
 
 
 def test_nobody_alive():
@@ -229,7 +233,7 @@ def test_the_dead_are_replaced_whatever_the_gap():
 def test_holding_only_undoes_replacements(count, evaluations, episodes, min_gap, rule, seed):
     random = np.random.default_rng(seed)
     returns = random.integers(0, 4, size=(evaluations, count, episodes)).astype(float)
-    fitness = fitness_of(returns, np.ones(count, dtype=bool))
+    fitness = MEAN(returns)
     parents = rule.parents(fitness, random)
     held = require_lead(parents, returns, min_gap)
     assert ((held == parents) | (held == np.arange(count))).all()
@@ -251,7 +255,7 @@ def test_a_fitness_other_than_the_mean_decides():
     alive, random = np.ones(2, dtype=bool), np.random.default_rng(0)
     select = Truncation(min_gap=0)
     assert select(returns, alive, random).tolist() == [0, 0]
-    assert select(returns, alive, random, median).tolist() == [1, 1]
+    assert select(returns, alive, random, Fitness(median)).tolist() == [1, 1]
 
 
 def test_fitness_functions():
@@ -264,10 +268,85 @@ def test_fitness_functions():
 
 def test_fitness_of_several_evaluations_is_of_all_their_episodes():
     returns = np.arange(24.0).reshape(2, 3, 4)
-    alive = np.array([True, False, True])
-    found = fitness_of(returns, alive, lambda own: own.max() if len(own) == 8 else np.nan)
+    returns[0, 1, 3] = DEAD
+    found = Fitness(lambda own: own.max() if len(own) == 8 else 0)(returns)
     assert found.tolist() == [15, DEAD, 23]
-    assert fitness_of(returns, alive, lambda own: np.nan).tolist() == [DEAD] * 3
+
+
+def jackknifed(own):
+    """The mean, by another name: it has no closed form."""
+    return own.mean()
+
+
+@pytest.mark.parametrize("episodes", [1, 2, 3, 10])
+def test_the_jackknife_of_the_mean_is_its_standard_error(episodes):
+    returns = np.random.default_rng(1).normal(size=(4, episodes)) * 100
+    returns[2, 0] = DEAD
+    other = Fitness(jackknifed)
+    np.testing.assert_allclose(other.errors(returns), MEAN.errors(returns), rtol=1e-12)
+    for ahead, behind in ((returns.T[:, [0, 3]], returns.T[:, [1, 0]]), (returns[0], returns[1])):
+        for mine, theirs in zip(other.lead(ahead, behind), MEAN.lead(ahead, behind), strict=True):
+            assert mine.shape == theirs.shape
+            np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+
+
+def test_the_jackknife_of_the_lowest_return_by_hand():
+    lowest = Fitness(np.min, "lowest")
+    returns = np.array([[4.0, 1, 3], [0, 0, 0]])
+    assert lowest(returns).tolist() == [1, 0]
+    error = math.sqrt(2 * np.var([1, 3, 1]))  # without the first, the second, the third
+    assert lowest.errors(returns) == pytest.approx([error, 0])
+    lead, its_error = lowest.lead(*returns)
+    assert (lead, its_error) == (1, pytest.approx(error))
+
+
+def test_who_leads_is_a_matter_of_the_fitness():
+    """One agent has the higher mean, the other the higher minimum; both lead clearly."""
+    random = np.random.default_rng(0)
+    bold = np.where(np.arange(20) % 2, 300.0, 10) + random.normal(size=20)
+    returns = np.stack([bold, 100 + random.normal(size=20)])[None]
+    select, alive = Truncation(fraction=0.5, min_gap=1.0), np.ones(2, dtype=bool)
+    assert select(returns, alive, random).tolist() == [0, 0]
+    assert select(returns, alive, random, Fitness(np.min, "lowest")).tolist() == [1, 1]
+
+
+def test_the_median_holds_agents_that_are_equal_in_truth():
+    """Its jackknife is rough, but not wrong by an order of magnitude."""
+    random, alive = np.random.default_rng(3), np.ones(2, dtype=bool)
+    select, fitness = Truncation(fraction=0.5, min_gap=1.0), Fitness(median)
+    found = [
+        select(random.normal(size=(1, 2, 10)), alive, random, fitness).tolist() for _ in range(400)
+    ]
+    assert 0.1 < np.mean([parents != [0, 1] for parents in found]) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda own: own[9], "raised IndexError: index 9 is out of bounds for axis 0 with size 2"),
+        (lambda own: None, "raised TypeError: float"),
+        (lambda own: own.sum() * np.nan, "must give a finite number, got nan"),
+        (lambda own: np.inf, "must give a finite number, got inf"),
+    ],
+)
+def test_a_fitness_that_is_none(function, message):
+    with pytest.raises(RunError) as caught:
+        Fitness(function, "mine:wrong")(np.ones((2, 2)))
+    assert str(caught.value).startswith(f"evaluation.fitness: 'mine:wrong' {message}")
+    assert str(caught.value).isprintable()
+    if "IndexError" in message:
+        line = function.__code__.co_firstlineno
+        assert str(caught.value).endswith(f"(test_selection.py, line {line})")
+
+
+def test_a_fitness_cannot_change_the_returns():
+    def sorting(own):
+        own.sort()
+        return own[0]
+
+    returns = np.array([[3.0, 1]])
+    assert Fitness(sorting)(returns).tolist() == [1]
+    assert returns.tolist() == [[3, 1]]
 
 
 MODULE = """
@@ -299,3 +378,25 @@ def test_a_selection_of_ones_own(tmp_path, monkeypatch):
         parse_config(
             {"env": {"id": "X"}}, [f"evolution.selection={{kind: {own['kind']}, spare: -1}}"]
         )
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([0, 1], "must give 3 whole numbers as parents, got int64 of shape (2,)"),
+        ([0, 1, 0.5], "must give 3 whole numbers as parents, got float64 of shape (3,)"),
+        ([0, 1, 3], "must choose parents of the living, [0, 1], got [0, 1, 3]"),
+        ([0, 1, 2], "must choose parents of the living, [0, 1], got [0, 1, 2]"),
+        ([0, -1, 0], "must choose parents of the living, [0, 1], got [0, -1, 0]"),
+        ("none", "raised ZeroDivisionError: division by zero (test_selection.py, line "),
+    ],
+)
+def test_a_selection_that_cannot_be(returned, message):
+    class Wrong(Truncation):
+        def parents(self, fitness, random):
+            return 1 / 0 if returned == "none" else np.array(returned)
+
+    alive = np.array([True, True, False])
+    with pytest.raises(RunError) as caught:
+        Wrong(kind="mine:Wrong")(np.ones((1, 3, 2)), alive, np.random.default_rng(0))
+    assert str(caught.value).startswith(f"evolution.selection: 'mine:Wrong' {message}")

@@ -11,11 +11,12 @@ from evorl.algorithms.noise import BLOCK
 from evorl.envs import EnvSpec, make_vector_env
 from evorl.experience import ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
+from evorl.networks.layout import network_part
 from evorl.networks.module import to_module
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context
 from evorl.seeding import generator, integers
-from evorl.training.build import make_problem
+from evorl.training.build import observation_spec
 from tests.reference import population_of
 
 torch.set_num_threads(1)
@@ -57,9 +58,10 @@ def make_parts(agents, n_step=1, shared=False, **changed):
     env = make_vector_env(EnvSpec(ID, backend="sync"), agents, ENVS)
     values = {"epsilon_start": 0.9, "epsilon_end": 0.2, "epsilon_steps": 60} | changed
     genomes = [
-        Genome(i, Architecture(HIDDEN[i % 3]), DQN(**values).hyperparameters) for i in range(agents)
+        Genome(i, {"q": Architecture(HIDDEN[i % 3])}, DQN(**values).hyperparameters)
+        for i in range(agents)
     ]
-    spec = make_problem(env.observation, env.num_actions)
+    spec = observation_spec(env.observation).giving(env.action.n, dueling=True)
     population = population_of(genomes, spec, DQN(), seed=SEED)
     observation = env.observation
     buffer = ReplayBuffer(
@@ -95,7 +97,11 @@ def held(buffer):
 def played(population, agent, n_step, rounds=ROUNDS, generations=2):
     """One agent's windows by the definitions: (rows in order, steps, episodes)."""
     genome = population.genomes[agent]
-    module = to_module(population.spec, genome.architecture, population.state(agent).online)
+    module = to_module(
+        population.specs["q"],
+        genome.architectures["q"],
+        network_part(population.state(agent).online, "q"),
+    )
     rows, steps, episodes = [], 0, 0
     for generation in range(generations):
         random = generator(SEED, "explore", generation, agent)
@@ -176,17 +182,17 @@ def test_a_generation_has_seeds_of_its_own():
 def test_exploration_follows_the_agents_own_steps():
     _, _, collect, context = make_parts(2)
     context.agent_steps = np.array([0, 30])
-    np.testing.assert_allclose(collect.exploration_rate(context), [0.9, 0.55])
+    np.testing.assert_allclose(collect.population.exploration(context.agent_steps), [0.9, 0.55])
     context.agent_steps = np.array([60, 10**9])
-    np.testing.assert_allclose(collect.exploration_rate(context), [0.2, 0.2])
+    np.testing.assert_allclose(collect.population.exploration(context.agent_steps), [0.2, 0.2])
     collect.env.close()
 
 
 def test_native_rows_that_are_no_steps_are_neither_stored_nor_counted():
     env = make_vector_env(EnvSpec("CartPole-v1", backend="native"), 2, 4)
-    problem = make_problem(env.observation, env.num_actions)
+    spec = observation_spec(env.observation).giving(env.action.n, dueling=True)
     hyperparameters = DQN().hyperparameters
-    genomes = [Genome(i, Architecture((8,)), hyperparameters) for i in range(2)]
+    genomes = [Genome(i, {"q": Architecture((8,))}, hyperparameters) for i in range(2)]
     population = population_of(genomes, spec, DQN())
     buffer = ReplayBuffer(1000, (4,), torch.float32, 1, num_replays=2)
     sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(2)])

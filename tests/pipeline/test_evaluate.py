@@ -12,11 +12,12 @@ from evorl.algorithms.dqn import DQN
 from evorl.config import EvaluationConfig
 from evorl.envs import EnvSpec, make_episodes
 from evorl.genome import Architecture, Genome
+from evorl.networks.layout import network_part
 from evorl.networks.module import to_module
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Evaluate, play
 from evorl.seeding import integers
-from evorl.training.build import make_problem
+from evorl.training.build import observation_spec
 from tests.reference import population_of
 
 torch.set_num_threads(1)
@@ -53,15 +54,19 @@ def counted():
 
 def make_population(episodes, shapes=SHAPES):
     hyperparameters = DQN().hyperparameters
-    genomes = [Genome(i, shape, hyperparameters) for i, shape in enumerate(shapes)]
-    spec = make_problem(episodes.observation, episodes.num_actions)
+    genomes = [Genome(i, {"q": shape}, hyperparameters) for i, shape in enumerate(shapes)]
+    spec = observation_spec(episodes.observation).giving(episodes.action.n, dueling=True)
     return population_of(genomes, spec, DQN(), seed=4)
 
 
 def by_hand(population, agent, env_id, seed, max_steps):
     """(return, steps) of one greedy episode."""
     genome = population.genomes[agent]
-    module = to_module(population.spec, genome.architecture, population.state(agent).online)
+    module = to_module(
+        population.specs["q"],
+        genome.architectures["q"],
+        network_part(population.state(agent).online, "q"),
+    )
     env = gymnasium.make(env_id)
     obs, _ = env.reset(seed=seed)
     total = steps = 0

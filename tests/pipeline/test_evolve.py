@@ -11,7 +11,7 @@ import torch
 from evorl.algorithms.dqn import DQN
 from evorl.config import ExploreConfig, MutationConfig
 from evorl.evolution.explore import make_explore
-from evorl.evolution.fitness import mean
+from evorl.evolution.fitness import MEAN
 from evorl.evolution.mutation import Mutation
 from evorl.evolution.selection import Truncation
 from evorl.evolution.spaces import Space
@@ -40,11 +40,17 @@ def make_evolve(mutation=None, **selection):
     evolve = Evolve(
         Truncation(**selection),
         Mutation(mutation or MutationConfig(), population.specs, explore),
-        SimpleNamespace(champion=None, score=-np.inf, fitness=mean),  # nobody was ever seen
+        SimpleNamespace(champion=None, score=-np.inf, fitness=MEAN),  # nobody was ever seen
         genomes,
         seed=9,
     )
     return evolve, context_of(population)
+
+
+def seen(evolve, champion, score):
+    """The best agent ever seen, and its score on two further episodes."""
+    confirm = evolve.confirm
+    confirm.champion, confirm.score, confirm.returns = champion, score, np.full(2, score)
 
 
 def evaluated(context, *fitness, generation=0):
@@ -204,7 +210,7 @@ def test_a_child_may_descend_from_the_best_ever_seen(probability, score, descend
     population = context.snapshot
     peak = population.states[2]._replace(steps=777)
     genome = population.genomes[2]
-    evolve.confirm.champion, evolve.confirm.score = Champion(genome, peak, 4, 1234, 777), score
+    seen(evolve, Champion(genome, peak, 4, 1234, 777), score)
     # agent 0 makes room for a child of agent 5
     evaluated(context, 0, 10, 20, 30, 40, 50, generation=6)
     evolve(context)
@@ -226,7 +232,7 @@ def test_the_best_ever_seen_has_as_many_children_as_there_are_agents():
     only = MutationConfig(none=1, architecture=0, parameters=0, hyperparameters=0)
     evolve, context = make_evolve(only, fraction=0.34)
     genome, peak = context.snapshot.genomes[2], context.snapshot.states[2]
-    evolve.confirm.champion, evolve.confirm.score = Champion(genome, peak, 0, 10, 5), 1000.0
+    seen(evolve, Champion(genome, peak, 0, 10, 5), 1000.0)
     parents = []
     for generation in range(1, 6):  # two children each
         evaluated(context, 0, 1, 20, 30, 40, 50, generation=generation)
@@ -245,7 +251,7 @@ def test_a_child_of_the_best_as_it_is_now_is_like_any_other():
     population = context.snapshot
     evaluated(context, 0, 10, 20, 30, 40, 50, generation=6)
     genome, peak = population.genomes[5], population.states[5]
-    evolve.confirm.champion, evolve.confirm.score = Champion(genome, peak, 6, 500, 0), 60.0
+    seen(evolve, Champion(genome, peak, 6, 500, 0), 60.0)
     evolve(context)
     (born,) = population.births
     assert (born["genome"]["parent"], born["copied"], population.agent_steps[0]) == (5, 6, 500)

@@ -30,7 +30,7 @@ def make_population(agents=AGENTS):
     for i, values in enumerate(agents):
         own = {name: value for name, value in values.items() if name != "hidden"}
         numbers = DQN(**own).hyperparameters
-        genomes.append(Genome(i, Architecture(values["hidden"]), numbers))
+        genomes.append(Genome(i, {"q": Architecture(values["hidden"])}, numbers))
     return population_of(genomes, SPEC, DQN(), seed=2)
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
+from evorl.evolution.fitness import MEAN
 from evorl.evolution.lineage import birth
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.evaluate import standard_errors
 from evorl.pipeline.report import Record
 from evorl.runs.directory import RunDirectory
 from tests.pipeline.snapshots import context_of
@@ -144,7 +144,7 @@ def test_the_speed_of_a_resumed_run_leaves_out_what_was_before(tmp_path):
 
 def test_standard_errors():
     returns = np.array([[1.0, 2.0, 6.0], [3.0, 3.0, 3.0], [0.0, -np.inf, 1.0]])
-    found = standard_errors(returns)
+    found = MEAN.errors(returns)
     assert found[:2] == pytest.approx([np.sqrt(7 / 3), 0.0])
     assert np.isnan(found[2])
-    assert np.isnan(standard_errors(returns[:, :1])).all()
+    assert np.isnan(MEAN.errors(returns[:, :1])).all()
