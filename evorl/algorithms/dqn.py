@@ -143,5 +143,5 @@ class DQN(OffPolicy, Algorithm):
         exploration: Tensor,
     ) -> Tensor:
         """Epsilon-greedy actions [P, N]."""
-        explore = noise["chance"] < exploration[:, None]
+        explore = noise["chance"] < exploration.unsqueeze(1)
         return torch.where(explore, noise["action"], self.greedy(networks, obs))

@@ -123,7 +123,7 @@ class Snapshot(Progress):
         return {"agents": agents} | numbers
 
     def tensors(self) -> dict[str, Tensor]:
-        """Weights and moments by name, such as `7.online.hidden0.weight`, and the arrays."""
+        """Weights and moments by name, such as `7.online.q.hidden0.weight`, and the arrays."""
         arrays = {f"context.{k}": torch.from_numpy(v) for k, v in self.arrays().items()}
         return arrays | pack(self.states)
 

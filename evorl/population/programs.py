@@ -74,7 +74,7 @@ class UpdatePrograms:
             self.functions[shape] = torch.compile(function, fullgraph=True)
         update, values = self.functions[shape], group.hyperparameters.values
         before, found = group.matrices, list[Found]()
-        for batch, own in updates_of(group, samples, numbers):
+        for (batch, _), own in zip(updates_of(group, samples, numbers), numbers, strict=True):
             apart = Batch(*(field.contiguous() for field in batch))
             one, before = update(before, group.masks, apart, values, own.contiguous())
             found.append(one)
