@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class EvorlError(Exception):
-    """Something the user can mend: the message says what, got what, and what to do."""
+    """Something the user can fix: the message says what, got what, and what to do."""
 
 
 class ConfigError(EvorlError):

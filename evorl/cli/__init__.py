@@ -80,6 +80,6 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line: an error that the user can mend is one line, and exit code 2."""
+    """Run the command line: an error that the user can fix is one line, and exit code 2."""
     with one_line_errors():
         cli.main(prog_name="evorl", standalone_mode=False)

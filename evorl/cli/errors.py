@@ -11,7 +11,7 @@ from evorl.errors import EvorlError, one_line
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """What the user can mend is one line and exit code 2; an interruption 130 or 143."""
+    """What the user can fix is one line and exit code 2; an interruption 130 or 143."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError as error:

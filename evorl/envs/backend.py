@@ -48,7 +48,7 @@ def make_episodes(spec: EnvSpec, count: int) -> Episodes:
 
 
 def slots_for(spec: EnvSpec, num_agents: int, episodes: int) -> int:
-    """How many slots to play so many episodes of each agent in: all at once, or in waves.
+    """How many slots to play an agent's episodes in: all at once, or in waves.
 
     A slot of `async` is a process: as many as there are cores.
     """

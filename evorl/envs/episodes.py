@@ -110,7 +110,7 @@ class PlayedOnce(gymnasium.Wrapper[Any, Any, Any, Any]):
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """The environment's step, while its episode goes on."""
+        """The environment's step, while its episode lasts."""
         if self._last is not None:
             return self._last, 0.0, False, False, {}
         obs, reward, terminated, truncated, info = self.env.step(action)

@@ -41,7 +41,7 @@ class Pool:
         self.max_episode_steps = limit if 0 < limit < NO_LIMIT else None
 
     def start(self, seeds: Sequence[int]) -> Array:
-        """Every slot's first observation. A pool takes seeds only when it is made: make it anew."""
+        """Every slot's first observation; of a new pool, which takes seeds only when it is made."""
         self.close()
         with refusals(self._spec), _quiet():
             self._pool = self._envpool.make_gymnasium(

@@ -1,7 +1,7 @@
 """New values for a child's hyperparameters, within their spaces.
 
-Three strategies behind one protocol: grow or shrink what the parent has; now and then draw a value
-anew; or learn from what raised fitness so far (pb2.py).
+Three strategies behind one protocol: grow or shrink what the parent has; now and then draw a new
+value; or learn from what raised fitness so far (pb2.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,14 +41,14 @@ class Explore(Protocol):
         generation: int,
         random: np.random.Generator,
     ) -> dict[str, float]:
-        """All of a child's hyperparameters: those in the spaces chosen anew, the rest as they are.
+        """All of a child's hyperparameters: new ones for those in the spaces, the rest as they are.
 
         `hyperparameters` and `fitness` are the parent's; the child first trains in `generation`.
         """
         ...
 
     def state(self) -> list[list[float]]:
-        """What `restore` needs to go on from here, between two generations."""
+        """What `restore` needs to continue from here, between two generations."""
         ...
 
     def restore(self, state: list[list[float]]) -> None:
@@ -106,7 +106,7 @@ class Perturb:
 
 
 class Resample(Perturb):
-    """Every hyperparameter is drawn anew with some probability, else it grows or shrinks."""
+    """Every hyperparameter is drawn again with some probability, else it grows or shrinks."""
 
     def propose(
         self,
@@ -115,7 +115,7 @@ class Resample(Perturb):
         generation: int,
         random: np.random.Generator,
     ) -> dict[str, float]:
-        """A step from the parent's values, some of them drawn anew."""
+        """A step from the parent's values, some of them drawn again."""
         child = self.step(hyperparameters, random)
         for name, space in self.spaces.items():
             if random.random() < self.config.resample:

@@ -24,7 +24,7 @@ from evorl.evolution.spaces import Spaces
 MEMORY = 200  # latest observations that are kept: a fit costs their number cubed
 ITERATIONS = 10  # of a fit
 CANDIDATES = 64  # for a child's hyperparameters
-ANEW = 0.25  # share of a candidate's values that are drawn anew; the rest move a little
+ANEW = 0.25  # share of a candidate's values that are drawn again; the rest move a little
 MOVE = 0.1  # standard deviation of that, of the unit cube
 BEST = 8  # candidates from which there are further, smaller moves
 AROUND = 12  # moves from each of them
@@ -202,7 +202,7 @@ class PB2:
     def _best(
         self, scores: Callable[[Floats], Floats], parent: Floats, random: np.random.Generator
     ) -> Floats:
-        """The best of some candidates: the parent with a few values drawn anew and the rest moved.
+        """The best of some candidates: the parent with a few values drawn again and the rest moved.
 
         The whole cube is not searched: far from all that was seen the bound is wide everywhere, and
         the corners are farthest. With many hyperparameters and noise, children then went there.

@@ -1,6 +1,6 @@
 """Changing an agent's network: units, channels and layers, gained and lost.
 
-Pure functions of an architecture and an agent's state to both anew. What is added leaves the
+Pure functions from an architecture and an agent's state to new ones. What is added leaves the
 agent's function as it was: exactly, but for units under LayerNorm, as they join its mean and
 variance. What is removed does not, and is chosen to matter little.
 

@@ -82,7 +82,7 @@ def all_units(spec: NetworkSpec, architecture: Architecture) -> list[UnitAxes]:
 
 
 def resized(architecture: Architecture, layer: UnitAxes, size: int) -> Architecture:
-    """The architecture with so many of these units."""
+    """The architecture with this many of these units."""
     widths = architecture.hidden if layer.kind == "units" else architecture.channels
     new = tuple(size if k in layer.layers else width for k, width in enumerate(widths))
     if layer.kind == "units":

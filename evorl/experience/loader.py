@@ -39,7 +39,7 @@ class ReplayDataset(IterableDataset[Samples | None]):
 class ReplayLoader:
     """Draws from this process's own replay; where there is an Accelerator, make that first.
 
-    Its DataLoader stays open: to begin anew each round would take longer than to sample. So the
+    Its DataLoader stays open: to start again each round would take longer than to sample. So the
     last round's samples are kept until the next draw, and to Accelerate a loader is being read.
     """
 

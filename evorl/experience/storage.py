@@ -38,7 +38,7 @@ class Replays(NamedTuple):
     def load(self, stems: Collection[str], load: Load, mesh: tuple[int, int]) -> bool:
         """Take over what ranks of another mesh, or of the same, had saved.
 
-        False if it is not what they had: dealt out anew, or some copies of an agent without theirs.
+        False if it is not what they had: dealt out again, or some copies of an agent lack theirs.
         """
         if self.sampler.own or self.sampler.common:
             if self.sampler.common:

@@ -19,7 +19,7 @@ from torch import Tensor
 from evorl.genome import Activation, Architecture
 from evorl.networks.spec import VALUE, NetworkSpec, ParameterSpec, Spec
 
-# Segments start at multiples of so many numbers: matrix kernels give other last bits at another
+# Segments start at multiples of this many numbers: matrix kernels give other last bits at another
 # alignment, and an agent must not depend on which row it is in.
 ALIGNED = 16
 

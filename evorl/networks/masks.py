@@ -35,7 +35,7 @@ def make_masks(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Masks:
-    """The masks of these agents in layers of these widths, with so many rows for each layer."""
+    """The masks of these agents in layers of these widths, with this many rows for each layer."""
     masks = (
         _mask(architectures[:r], width, k)
         for k, (width, r) in enumerate(zip(widths, rows, strict=True))

@@ -52,23 +52,13 @@ class Context(Progress):
     iteration: int = 0
     timer: Timer = field(default_factory=Timer)
     began: float = field(default_factory=time.perf_counter)
+    # all agents of all ranks at the latest generation's end; Gather gives it to the main rank
+    snapshot: Snapshot = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.new_steps = np.zeros(self.agents, dtype=np.int64)  # of the current iteration
         self._before = dict.fromkeys(COUNTS, 0)  # counts at the generation's beginning
-        self._snapshot: Snapshot | None = None
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """All agents of all ranks at the latest generation's end; the main rank has it."""
-        if self._snapshot is None:
-            raise RuntimeError("there is no snapshot: only on the main rank, after Gather")
-        return self._snapshot
-
-    @snapshot.setter
-    def snapshot(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
 
     def begin_generation(self, snapshot: Progress, own: slice) -> None:
         """Go on from where all ranks together are; what is counted from now on is this rank's."""

@@ -53,7 +53,7 @@ class Learn:
         context.loss = np.where(total > 0, loss / np.maximum(total, 1), context.loss)
 
     def refill(self, context: Context) -> None:
-        """Before a run goes on: replays that were not kept fill up first, as when it began.
+        """Before a run resumes: replays that were not kept fill up first, as when it began.
 
         Its agents are past their start already, and would learn from the first few steps alone.
         """
@@ -99,7 +99,7 @@ class Learn:
 
 
 class AnnealBeta:
-    """Importance weights correct more and more of the bias as training goes on."""
+    """Importance weights correct more and more of the bias as training proceeds."""
 
     def __init__(
         self, sampler: Sampler, config: ReplayConfig, budget: BudgetConfig, per_iteration: int
@@ -119,5 +119,5 @@ class AnnealBeta:
 
 
 def warn_dead(agent: int, reason: str) -> None:
-    """Say once that an agent is out; the others go on."""
+    """Say once that an agent is out; the others carry on."""
     warnings.warn(f"agent {agent} is dead: {reason}; its fitness is -inf", stacklevel=2)

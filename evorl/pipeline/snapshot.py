@@ -108,7 +108,7 @@ class Snapshot(Progress):
         self._packed = None
 
     def inherit(self, parents: Ints) -> None:
-        """What an agent has counted goes on in its children."""
+        """Children keep counting from where their parents were."""
         for name in ("agent_steps", "agent_updates", "loss"):
             setattr(self, name, getattr(self, name)[parents])
 

@@ -54,7 +54,7 @@ class Task(Generic[C]):
     def use(
         self, stage: Stage[C], every: When[C] = 1, filter_labels: Collection[str] | None = None
     ) -> "Task[C]":
-        """Add a stage that runs every so many iterations, or when `every(context)` is true."""
+        """Add a stage that runs every n iterations, or when `every(context)` is true."""
         if not callable(every) and every < 1:
             raise ValueError(f"a stage runs every 1 iteration or more, got {every}")
         if filter_labels is None or self.labels & set(filter_labels):

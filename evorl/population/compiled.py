@@ -26,7 +26,7 @@ Compile = Literal["auto"] | bool
 
 
 def wants_compiling(setting: Compile, updates: int, device: str = "cpu") -> bool:
-    """Whether a run of so many updates is to be compiled; `auto` needs a C++ compiler, too.
+    """Whether a run of this many updates is to be compiled; `auto` needs a C++ compiler, too.
 
     It stays eager on other devices, where nobody has tried it yet.
     """

@@ -200,10 +200,8 @@ def _introduce(run: Run, resumes: bool) -> None:
         f" {config.env.num_envs} environments each of {config.env.id}"
     )
     if world.size > 1:
-        console.say(
-            f"ranks:        {world.size} on {world.device.type}, population {world.population}"
-            f" × data {world.data}"
-        )
+        mesh = f"population {world.population} × data {world.data}"
+        console.say(f"ranks:        {world.size} on {world.device.type}, {mesh}")
     console.say(f"run:          {run.storage.directory.path}")
     if may_restart() and not resumes:
         console.warn(

@@ -374,7 +374,7 @@ def case_spoiled(folder):
         rebuild(population, *arguments)
         made.append(population)
         if os.environ["RANK"] == "1" and len(made) == 4:  # when made, spread, and spread twice more
-            population.groups[0].v[0, 0] += 1
+            population.groups[0].matrices.v[0, 0] += 1
 
     Population.rebuild = spoiled
     with one_line_errors():

@@ -406,7 +406,8 @@ def can_learn(architecture, parameters, obs):
     if architecture.channels:  # those segments in which new channels have weights
         network = to_module(IMAGE, architecture, parameters)
         (network(obs) * upstream).sum().backward()
-        first, second, hidden = network.body[0], network.body[2], network.body[5][0]
+        first, second = network.convolutions[0], network.convolutions[2]
+        hidden = network.body[0][0]
         found = {"hidden0.weight": hidden.weight.grad.T != 0}
         for k, conv in enumerate((first, second)):
             found[f"conv{k}.weight"] = conv.weight.grad != 0
