@@ -1,6 +1,7 @@
 """The pages that users read: links lead somewhere, options exist, configurations load."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,12 @@ def test_commands_exist(page):
 
 
 @pytest.mark.parametrize("page", READ, ids=ids)
-def test_configurations_load(page, tmp_path):
+def test_configurations_load(page, tmp_path, monkeypatch):
+    if code := re.search(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        (tmp_path / "my_module.py").write_text(code[1])  # for names such as my_module:SoftDQN
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "my_module", None)  # so that it is gone again afterwards
+    del sys.modules["my_module"]
     for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         env = "" if re.search(r"^env:", block, re.MULTILINE) else "env: {id: CartPole-v1}\n"
         (tmp_path / "config.yaml").write_text(env + block)

@@ -178,7 +178,8 @@ class Population:
 
     def exploration(self, steps: Ints) -> Floats:
         """How much each agent explores [P] after its own environment steps [P]."""
-        return self.algorithm.exploration(self._hyperparameters, steps)
+        found = self.algorithm.exploration(self._hyperparameters, steps)
+        return np.array(found, dtype=np.float64)  # it may be one of the hyperparameters itself
 
     def greedy(self, obs: Array) -> npt.NDArray[Any]:
         """The best actions [P, N] that the agents know, for observations [P, N, ...]."""

@@ -1,0 +1,134 @@
+"""The file of docs/your_algorithm.md: its four parts from YAML, from training to the report."""
+
+import json
+import sys
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+
+from evorl.runs.agent import load_agent
+from tests.cli.answers import assert_one_error
+from tests.distributed.runs import Run, deterministic, generation_of, wait_for
+from tests.training.own_parts import write_parts
+
+pytestmark = pytest.mark.slow
+SMALL = [
+    "env={id: CartPole-v1, num_envs: 2, backend: sync}",
+    "algorithm.learning_starts=20",
+    "algorithm.batch_size=16",
+    "network.hidden=[16, 16]",
+    "replay={share: agent, capacity: 300}",
+    "evaluation.every=60",
+    "evaluation.episodes=3",
+    "evaluation.confirm_episodes=3",
+    "evaluation.final_episodes=2",
+    "evaluation.max_steps=100",
+    "evolution.selection.min_gap=0",
+    "evolution.selection.champion=0",
+    "evolution.mutation.my_module:warmer=1",
+    "budget.env_steps=5040",  # seven generations
+    "compile=false",
+]
+
+
+def done(folder, *words, **options):
+    """A command that ends well; what it said."""
+    code, said = Run(folder, *words, **options).wait()
+    assert code == 0, said
+    return said
+
+
+@pytest.fixture(scope="module")
+def soft(tmp_path_factory):
+    """A run on two ranks that was killed and resumed, and one that nobody stopped."""
+    whole, killed = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("killed")
+    run = Run(killed, "train", write_parts(killed), *SMALL, ranks=2)
+    directory = killed / "runs" / "soft"
+    wait_for(lambda: generation_of(directory) >= 3 or run.launcher.poll() is not None)
+    run.kill()
+    run.launcher.wait()
+    assert not (directory / "summary.json").exists(), run.said()
+    done(killed, "resume", "runs/soft", ranks=2)
+    done(whole, "train", write_parts(whole), *SMALL)
+    return directory, whole / "runs" / "soft"
+
+
+def test_killed_and_resumed_on_two_ranks_is_as_if_on_one(soft):
+    (files, (name, checkpoint)), (others, (newest, other)) = map(deterministic, soft)
+    assert files == others  # lineage and best agent
+    assert name == newest
+    for file in checkpoint.keys() - {"manifest.json"}:  # which says how many ranks there were
+        assert checkpoint[file] == other[file], file
+
+
+def test_all_four_parts_were_used(soft):
+    directory, _ = soft
+    lines = [json.loads(line) for line in (directory / "lineage.jsonl").open()]
+    genomes = {line["genome"]["id"]: line["genome"] for line in lines if line["event"] == "birth"}
+    warmth = {id: genome["hyperparameters"]["temperature"] for id, genome in genomes.items()}
+    children = [genome for genome in genomes.values() if genome["parent"] is not None]
+    assert len(children) > 6
+    made = defaultdict(list)
+    for child in children:
+        made[child["mutation"]].append(warmth[child["id"]] / warmth[child["parent"]])
+    assert all(1.5 <= factor <= 3 for factor in made["my_module:warmer"])
+    assert len(made["my_module:warmer"]) > 1
+    assert any(factor != 1 for factor in made["hyperparameters"])  # it evolves like our own
+    metrics = [json.loads(line) for line in (directory / "metrics.jsonl").open()]
+    for line in metrics:
+        assert line["exploration"] == line["hyperparameters"]["temperature"]
+        # the lower quartile of three whole numbers, and not their mean
+        assert all(2 * fitness == int(2 * fitness) for fitness in line["fitness"])
+        best = line["ids"][np.argmax(line["fitness"])]
+        assert {c["parent"] for c in children if c["born"] == line["generation"] + 1} <= {best}
+
+
+@pytest.fixture
+def my_module(monkeypatch):
+    """Which folder's module is imported; afterwards none."""
+    monkeypatch.delitem(sys.modules, "my_module", raising=False)
+    yield monkeypatch.syspath_prepend
+    sys.modules.pop("my_module", None)
+
+
+def test_it_is_scored_exported_and_reported(soft, my_module):
+    directory, _ = soft
+    folder = directory.parent.parent
+    my_module(folder)
+    assert "score over 3 fresh episodes" in done(folder, "evaluate", directory, "--episodes", "3")
+    for kind in ("safetensors", "pt2"):
+        done(folder, "export", directory, "--format", kind)
+    obs = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    live = load_agent(directory / "best").act(obs)
+    assert set(live.tolist()) <= {0, 1}
+    assert load_agent(directory / "export-safetensors").act(obs).tolist() == live.tolist()
+    model = torch.export.load(directory / "export-pt2" / "model.pt2").module()
+    assert model(torch.from_numpy(obs))["action"].tolist() == live.tolist()
+    done(folder, "report", directory)
+    page = (directory / "report.html").read_text()
+    assert "my_module:warmer" in page
+    assert "temperature" in page
+    assert "temperature: " in done(folder, "schedule", directory)
+
+
+WRONG = [
+    ("algorithm.temperatur=1", "algorithm.temperatur: unknown key; did you mean temperature?"),
+    ("algorithm.temperature=0", "algorithm.temperature: must be greater than 0, got 0"),
+    ("algorithm.huber=3", "algorithm.huber: expected true or false, got 3"),
+    ("evolution.spaces.temperature.high=20", "must be at most 10, got 20"),
+    ("algorithm.name=no_module:SoftDQN", "there is no module 'no_module'; it must be in the"),
+    ("algorithm.name=my_module:SoftDQM", "has no 'SoftDQM'; did you mean SoftDQN?"),
+    ("evolution.mutation.my_module:warm=1", "has no 'warm'; did you mean warmer?"),
+    ("evaluation.fitness=my_module:SoftDQN", "must be a function, got <class 'my_module.SoftDQN'>"),
+    ("evolution.selection.count=0", "evolution.selection.count: must be at least 1, got 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("override", "message"), WRONG)
+def test_mistakes_are_one_line(evorl, tmp_path, my_module, override, message):
+    answer = evorl("train", write_parts(tmp_path), override)
+    assert_one_error(*answer)
+    assert message in answer[-1]
+    assert not (tmp_path / "runs").exists()
