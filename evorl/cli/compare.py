@@ -28,7 +28,7 @@ def compare(runs: tuple[Path, ...]) -> None:
     evorl compare runs/cartpole*
     evorl compare runs/evolved-1 runs/evolved-2 runs/plain-1 runs/plain-2
     """
-    from evorl.runs import compare as compare_runs, read_runs
+    from evorl.runs import compare_runs, read_runs
 
     click.echo("\n".join(comparison_lines(compare_runs(read_runs(runs)))))
 

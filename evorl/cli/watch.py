@@ -51,7 +51,7 @@ def watch(
 
     from evorl.machine import set_threads
     from evorl.seeding import fresh
-    from evorl.shipping import select_agent, watch as film
+    from evorl.shipping import select_agent, watch_agent
     from evorl.training import alone
 
     console = make_console(quiet)
@@ -67,5 +67,7 @@ def watch(
         tqdm.write(f"seed {episode.seed}: return {episode.score:.1f} in {episode.steps} steps{cut}")
 
     seeds = fresh(seed, episodes, selected.used_seeds)
-    done = film(selected, seeds, path, console, fps=fps, max_steps=max_steps, on_episode=show)
+    done = watch_agent(
+        selected, seeds, path, console, fps=fps, max_steps=max_steps, on_episode=show
+    )
     click.echo(f"{path}: {done.frames} frames, {done.frames / done.fps:.1f} seconds")

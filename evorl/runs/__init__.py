@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from evorl.runs.compare import (
         Comparison as Comparison,
-        compare as compare,
+        compare_runs as compare_runs,
         read_runs as read_runs,
     )
     from evorl.runs.directory import (

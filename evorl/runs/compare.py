@@ -99,7 +99,7 @@ def read_runs(paths: Iterable[str | Path]) -> list[Run]:
     return list(runs.values())
 
 
-def compare(runs: Sequence[Run]) -> Comparison:
+def compare_runs(runs: Sequence[Run]) -> Comparison:
     """Sum up the runs by group; the same runs always give the same figures."""
     by_env: dict[str, list[list[Run]]] = {}
     for run in runs:

@@ -58,7 +58,7 @@ class Decision(nn.Module):
         return {"action": action, **outputs}
 
 
-def export(agent: Agent, format: str, folder: Path, *, force: bool = False) -> Exported:
+def export_agent(agent: Agent, format: str, folder: Path, *, force: bool = False) -> Exported:
     """Write the agent into a new folder; nothing is changed if anything goes wrong."""
     chosen = FORMATS[format]
     check_packages(format)

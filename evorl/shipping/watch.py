@@ -63,7 +63,7 @@ class Watched(NamedTuple):
     fps: float
 
 
-def watch(
+def watch_agent(
     selected: Selected,
     seeds: Sequence[int],
     output: Path,

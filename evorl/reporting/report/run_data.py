@@ -28,7 +28,7 @@ from evorl.runs import (
     SUMMARY,
     Comparison,
     RunDirectory,
-    compare,
+    compare_runs,
     field,
     parse_json,
     read_bytes,
@@ -245,7 +245,7 @@ def payload(runs: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     finished = {Path(run["path"]): n for n, run in runs.items() if run["state"] == "finished"}
     comparison = None
     if len(runs) > 1 and finished:
-        comparison = _comparison(compare(read_runs(finished)), finished)
+        comparison = _comparison(compare_runs(read_runs(finished)), finished)
     return {"runs": list(runs.values()), "comparison": comparison}
 
 
