@@ -19,7 +19,7 @@ from evorl.reporting.console import Console
 from evorl.runs.agent import Agent, load_agent
 from evorl.runs.statistics import interquartile_mean
 from evorl.seeding import fresh
-from evorl.shipping.export import export
+from evorl.shipping.export import export_agent
 from evorl.shipping.select import select_agent
 from evorl.shipping.watch import filming, watch_agent
 from evorl.training.score import play_alone
@@ -80,7 +80,7 @@ def test_evaluate_is_a_plain_loop_with_the_exported_module(evorl, tmp_path, form
         run = make_run(tmp_path, population_of(form), form=form)
         env = gymnasium.make("World-v0", form=form)
     selected = select_agent(run.path)
-    export(Agent(selected.agent), "safetensors", tmp_path / "model")
+    export_agent(Agent(selected.agent), "safetensors", tmp_path / "model")
     seeds = fresh(7, 12, selected.used_seeds)
     expected = plain_returns(load_agent(tmp_path / "model"), env, seeds)
     assert len(set(expected)) > 2
