@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         explain as explain,
         unknown_key as unknown_key,
     )
-    from evorl.config.registry import resolve as resolve
+    from evorl.config.registry import did_you_mean as did_you_mean, resolve as resolve
     from evorl.config.run_config import RunConfig as RunConfig
     from evorl.config.schema import json_schema as json_schema, markdown as markdown
     from evorl.config.section import (

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from evorl.algorithms import Algorithm, Batch, Hyperparameters, discounted
+from evorl.algorithms import Algorithm, Batch, Hyperparameters, Loss, discounted
+from evorl.errors import ConfigError
 from evorl.experience import Samples
 from evorl.networks import Layout, Masks, Networks, StackedNetwork, Weights, bind, layer_views
 from evorl.population.group import Group, Matrices
@@ -55,7 +56,7 @@ def find_gradient(group: Group, algorithm: Algorithm, batch: Batch) -> Found:
         return Found(group.layout.join(found.segments, group.gradient), found.priority, None)
     with torch.enable_grad():
         networks = group.bound(group.leaves)
-        lost = algorithm.loss(networks, group.target, batch, group.hyperparameters)
+        lost = _per_agent(algorithm.loss(networks, group.target, batch, group.hyperparameters))
         leaves = [leaf for own in group.leaves.values() for leaf in own.values()]
         values = torch.autograd.grad(lost.loss.sum(), leaves, allow_unused=True)
     gradient = group.layout.join(_by_name(group.leaves, values), group.gradient)
@@ -182,7 +183,7 @@ def _differentiated(
     hp: Hyperparameters,
 ) -> Found:
     def total(segments: Views) -> LossAndRest:
-        found = algorithm.loss(bound(segments), targets, batch, hp)
+        found = _per_agent(algorithm.loss(bound(segments), targets, batch, hp))
         return found.loss.sum(), (found.loss, _priority(found.priority, batch))
 
     segments, (loss, priority) = torch.func.grad(total, has_aux=True)(online)
@@ -223,6 +224,14 @@ def _by_name(leaves: Mapping[str, Weights], values: Sequence[Tensor | None]) -> 
         for segment, leaf in own.items():
             value = next(each)
             found[name][segment] = torch.zeros_like(leaf) if value is None else value
+    return found
+
+
+def _per_agent(found: Loss) -> Loss:
+    """Agents must not share a loss: a mean over all of them would shrink everybody's gradient."""
+    if found.loss.ndim != 1:
+        rule = "one number per agent, [P], as its samples' weights add them up"
+        raise ConfigError(f"algorithm.name: loss must be {rule}; got {found.loss.ndim} dimensions")
     return found
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms import Algorithm, Trained
-from evorl.config import NetworkConfig, RunConfig, resolve
+from evorl.config import NetworkConfig, RunConfig, did_you_mean, resolve
 from evorl.distributed import Copies, World, local_ranks
 from evorl.envs import (
     ActionSpec,
@@ -50,6 +50,10 @@ from evorl.population import Population, kinds_of, wants_compiling
 from evorl.reporting import Console, Tracking
 from evorl.runs import RunDirectory
 from evorl.seeding import generator
+
+# What learning from a replay asks of an algorithm: options, and hyperparameters.
+OPTIONS = ("n_step", "updates", "learning_starts")
+PER_AGENT = ("gamma", "batch_size", "learn_step")
 
 
 @dataclass(frozen=True)
@@ -206,8 +210,17 @@ def observation_spec(observation: ObservationSpec) -> NetworkSpec:
 
 
 def make_algorithm(config: RunConfig) -> Algorithm:
-    """The algorithm that the configuration names."""
+    """The algorithm that the configuration names; ConfigError if training needs more of it."""
     algorithm: Algorithm = config.algorithm
+    who = f"algorithm.name: {algorithm.name!r}"
+    if not isinstance(algorithm, Algorithm):
+        raise ConfigError(f"{who} only declares options; make it a subclass of evorl.Algorithm")
+    options, own = type(algorithm).model_fields, algorithm.hyperparameters
+    missing = [name for name in OPTIONS if name not in options]
+    missing += [name for name in PER_AGENT if name not in own]
+    if missing:
+        hint = "make it a subclass of evorl.OffPolicy, too, which declares them"
+        raise ConfigError(f"{who} learns from a replay, but has no {', '.join(missing)}; {hint}")
     return algorithm
 
 
@@ -215,7 +228,16 @@ def make_networks(
     config: RunConfig, observation: ObservationSpec, action: ActionSpec
 ) -> dict[str, Trained]:
     """The networks of every agent, for this environment."""
-    return make_algorithm(config).networks(observation_spec(observation), action)
+    algorithm = make_algorithm(config)
+    networks = algorithm.networks(observation_spec(observation), action)
+    known = algorithm.hyperparameters
+    for name, own in networks.items():
+        used = [own.lr, own.max_grad_norm, own.tau, own.period]
+        for unknown in (each for each in used if each is not None and each not in known):
+            what = f"network {name!r} is trained by {unknown!r}, which is no hyperparameter"
+            hint = did_you_mean(unknown, known)
+            raise ConfigError(f"algorithm.name: {algorithm.name!r}: {what}{hint}")
+    return networks
 
 
 def make_spaces(config: RunConfig) -> Spaces:

@@ -132,3 +132,76 @@ def test_mistakes_are_one_line(evorl, tmp_path, my_module, override, message):
     assert_one_error(*answer)
     assert message in answer[-1]
     assert not (tmp_path / "runs").exists()
+
+
+PLAIN = """
+import evorl
+
+class Plain(evorl.Algorithm):
+    gamma: float = evorl.hyperparameter(0.9, "Discount.", ge=0, le=1)
+    rate: float = evorl.hyperparameter(0.01, "Of learning.", gt=0, le=1)
+    batch_size: int = evorl.hyperparameter(8, "Of a batch.", ge=1)
+    learn_step: int = evorl.hyperparameter(2, "Steps.", ge=1)
+
+    def networks(self, observation, action):
+        return {"v": evorl.Trained(observation.giving(action.n), lr="rate")}
+
+    def loss(self, networks, targets, batch, hp):
+        chosen = networks["v"](batch.obs).gather(2, batch.action[..., None])[..., 0]
+        return evorl.Loss(((chosen - batch.reward) ** 2 * batch.weight).sum(1))
+
+    def greedy(self, networks, obs):
+        return networks["v"](obs).argmax(-1)
+
+class Whole(Plain):
+    n_step: int = 1
+    updates: int = 1
+    learning_starts: int = 10
+
+class Misspelt(Whole):
+    def networks(self, observation, action):
+        return {"v": evorl.Trained(observation.giving(action.n), lr="rat")}
+
+class Shared(Whole):
+    def loss(self, *arguments):
+        return evorl.Loss(super().loss(*arguments).loss.mean())
+
+class Silent(evorl.OffPolicy):
+    pass
+"""
+REFUSED = {
+    "Plain": "learns from a replay, but has no n_step, updates, learning_starts; make it a subclass"
+    " of evorl.OffPolicy, too, which declares them",
+    "Misspelt": "network 'v' is trained by 'rat', which is no hyperparameter; did you mean rate?",
+    "Shared": "loss must be one number per agent, [P], as its samples' weights add them up; got 0"
+    " dimensions",
+    "Silent": "only declares options; make it a subclass of evorl.Algorithm",
+}
+
+
+def train_plain(evorl, folder, name):
+    (folder / "my_module.py").write_text(PLAIN)
+    (folder / "plain.yaml").write_text(
+        f"env: {{id: CartPole-v1, backend: sync}}\n"
+        f"algorithm: {{name: my_module:{name}}}\n"
+        "evaluation: {every: 60, max_steps: 20, final_episodes: 2}\n"
+        "budget: {env_steps: 4000}\n"
+        "compile: false\n"
+    )
+    return evorl("train", "plain.yaml", "-q")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_algorithm_that_lacks_something(evorl, tmp_path, my_module, name):
+    code, out, err = train_plain(evorl, tmp_path, name)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].endswith(REFUSED[name])
+    assert "Traceback" not in err
+    assert (tmp_path / "runs").exists() == (name == "Shared")  # that is known after a while only
+
+
+def test_neither_clipping_nor_a_target_network_is_needed(evorl, tmp_path, my_module):
+    """Nor anything random: agents then act greedily."""
+    code, out, err = train_plain(evorl, tmp_path, "Whole")
+    assert code == 0, err
+    assert "held-out score" in out
