@@ -8,118 +8,104 @@
 All public names are here, for a loop of one's own, too; each is imported when it is first used.
 """
 
+import ast
 import importlib
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evorl.algorithms.base import Algorithm as Algorithm
-    from evorl.algorithms.base import Batch as Batch
-    from evorl.algorithms.base import Loss as Loss
-    from evorl.algorithms.base import Trained as Trained
-    from evorl.algorithms.declaration import OffPolicy as OffPolicy
-    from evorl.algorithms.dqn import DQN as DQN
-    from evorl.algorithms.noise import NoiseStreams as NoiseStreams
+    from evorl.algorithms import (
+        DQN as DQN,
+        Algorithm as Algorithm,
+        Batch as Batch,
+        Loss as Loss,
+        NoiseStreams as NoiseStreams,
+        OffPolicy as OffPolicy,
+        Trained as Trained,
+    )
     from evorl.cli.errors import one_line_errors as one_line_errors
-    from evorl.config import RunConfig as RunConfig
-    from evorl.config import load_config as load_config
-    from evorl.config import parse_config as parse_config
-    from evorl.config.section import hyperparameter as hyperparameter
-    from evorl.distributed.world import World as World
-    from evorl.envs import EnvSpec as EnvSpec
-    from evorl.envs import make_episodes as make_episodes
-    from evorl.envs import make_vector_env as make_vector_env
-    from evorl.envs.spaces import ActionSpec as ActionSpec
-    from evorl.errors import ConfigError as ConfigError
-    from evorl.errors import EvorlError as EvorlError
-    from evorl.errors import RunError as RunError
-    from evorl.evolution.mutation import Mutation as Mutation
-    from evorl.evolution.selection import Selection as Selection
-    from evorl.experience import NStep as NStep
-    from evorl.experience import PrioritisedSampler as PrioritisedSampler
-    from evorl.experience import ReplayBuffer as ReplayBuffer
-    from evorl.experience import UniformSampler as UniformSampler
-    from evorl.experience.loader import ReplayLoader as ReplayLoader
-    from evorl.genome import Architecture as Architecture
-    from evorl.genome import Genome as Genome
-    from evorl.networks.spec import NetworkSpec as NetworkSpec
-    from evorl.pipeline.callbacks import Callback as Callback
-    from evorl.pipeline.callbacks import Event as Event
-    from evorl.pipeline.context import Context as Context
-    from evorl.pipeline.evaluate import play as play
-    from evorl.pipeline.save import Save as Save
-    from evorl.pipeline.snapshot import Snapshot as Snapshot
-    from evorl.pipeline.task import Task as Task
-    from evorl.population.population import Population as Population
-    from evorl.reporting.console import Console as Console
-    from evorl.runs.agent import Agent as Agent
-    from evorl.runs.agent import load_agent as load_agent
-    from evorl.runs.directory import RunDirectory as RunDirectory
-    from evorl.seeding import generator as generator
-    from evorl.seeding import held_out as held_out
-    from evorl.training.build import observation_spec as observation_spec
-    from evorl.training.resume import start as start
-    from evorl.training.score import score_run as score_run
-    from evorl.training.signals import ending_on_signals as ending_on_signals
-    from evorl.training.trainer import Result as Result
-    from evorl.training.trainer import make_run as make_run
-    from evorl.training.trainer import train as train
+    from evorl.config import (
+        RunConfig as RunConfig,
+        hyperparameter as hyperparameter,
+        load_config as load_config,
+        parse_config as parse_config,
+    )
+    from evorl.distributed import World as World
+    from evorl.envs import (
+        ActionSpec as ActionSpec,
+        EnvSpec as EnvSpec,
+        make_episodes as make_episodes,
+        make_vector_env as make_vector_env,
+    )
+    from evorl.errors import (
+        ConfigError as ConfigError,
+        EvorlError as EvorlError,
+        RunError as RunError,
+    )
+    from evorl.evolution import Mutation as Mutation, Selection as Selection
+    from evorl.experience import (
+        NStep as NStep,
+        PrioritisedSampler as PrioritisedSampler,
+        ReplayBuffer as ReplayBuffer,
+        ReplayLoader as ReplayLoader,
+        UniformSampler as UniformSampler,
+    )
+    from evorl.genome import Architecture as Architecture, Genome as Genome
+    from evorl.networks import NetworkSpec as NetworkSpec
+    from evorl.pipeline import (
+        Callback as Callback,
+        Context as Context,
+        Event as Event,
+        Save as Save,
+        Snapshot as Snapshot,
+        Task as Task,
+        play as play,
+    )
+    from evorl.population import Population as Population
+    from evorl.reporting import Console as Console
+    from evorl.runs import Agent as Agent, RunDirectory as RunDirectory, load_agent as load_agent
+    from evorl.seeding import generator as generator, held_out as held_out
+    from evorl.training import (
+        Result as Result,
+        ending_on_signals as ending_on_signals,
+        make_run as make_run,
+        observation_spec as observation_spec,
+        score_run as score_run,
+        start as start,
+        train as train,
+    )
 
 __version__ = "0.1.0"
 
 
-def lazy_names(package: str, modules: dict[str, str]) -> tuple[Any, Any, list[str]]:
-    """`__getattr__`, `__dir__`, `__all__` of a package that imports names when they are first used.
+def lazy_door(file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """A package's `__getattr__`, `__dir__` and `__all__`: all that its TYPE_CHECKING block imports.
 
-    `modules` has the names that each module of the package gives to others.
+    So a room shows in one place what it offers, and nobody loads what they don't use.
     """
-    module_of = {name: module for module, names in modules.items() for name in names.split()}
-    public = sorted(module_of)
+    path = Path(file)
+    package = "evorl" if path.parent.name == "evorl" else f"evorl.{path.parent.name}"
+    imports = [
+        n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.ImportFrom)
+    ]
+    module_of = {
+        name.name: node.module
+        for node in imports
+        for name in node.names
+        if node.module and node.module.startswith("evorl.")
+    }
 
     def get(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{module_of[name]}"), name)
+        value = getattr(importlib.import_module(module_of[name]), name)
         setattr(sys.modules[package], name, value)  # from now on without this function
         return value
 
-    return get, lambda: public, public
+    return get, lambda: sorted(module_of), sorted(module_of)
 
 
-_MODULES = {
-    "algorithms.base": "Algorithm Batch Loss Trained",
-    "algorithms.declaration": "OffPolicy",
-    "algorithms.dqn": "DQN",
-    "algorithms.noise": "NoiseStreams",
-    "cli.errors": "one_line_errors",
-    "config": "RunConfig load_config parse_config",
-    "config.section": "hyperparameter",
-    "distributed.world": "World",
-    "envs": "EnvSpec make_episodes make_vector_env",
-    "envs.spaces": "ActionSpec",
-    "errors": "ConfigError EvorlError RunError",
-    "evolution.mutation": "Mutation",
-    "evolution.selection": "Selection",
-    "experience": "NStep PrioritisedSampler ReplayBuffer UniformSampler",
-    "experience.loader": "ReplayLoader",
-    "genome": "Architecture Genome",
-    "networks.spec": "NetworkSpec",
-    "pipeline.callbacks": "Callback Event",
-    "pipeline.context": "Context",
-    "pipeline.evaluate": "play",
-    "pipeline.save": "Save",
-    "pipeline.snapshot": "Snapshot",
-    "pipeline.task": "Task",
-    "population.population": "Population",
-    "reporting.console": "Console",
-    "runs.directory": "RunDirectory",
-    "runs.agent": "Agent load_agent",
-    "seeding": "generator held_out",
-    "training.build": "observation_spec",
-    "training.resume": "start",
-    "training.score": "score_run",
-    "training.signals": "ending_on_signals",
-    "training.trainer": "Result make_run train",
-}
-__getattr__, __dir__, __all__ = lazy_names(__name__, _MODULES)
-__all__ += ["__version__"]
+if not TYPE_CHECKING:
+    __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -37,6 +37,10 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 NAMES = {path: ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in FILES}
 
 
+DOORS = {path for path in FILES if path.name == "__init__.py" and len(NAMES[path].split(".")) <= 2}
+DOORS -= {PACKAGE / "cli" / "__init__.py"}  # which loads one command, and is nobody's to enter
+
+
 def part_of(path):
     """The top-level module or package below evorl that a file belongs to."""
     first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -54,8 +58,8 @@ def imported(path):
 
 
 def inside(path):
-    """What a file imports from evorl, without the prefix."""
-    for name in [] if part_of(path) == "" else imported(path):
+    """What a file imports from evorl, without the prefix; doors import when they are asked."""
+    for name in [] if path in DOORS else imported(path):
         if name == "evorl" or name.startswith("evorl."):
             yield name.removeprefix("evorl").removeprefix(".")
 
@@ -71,6 +75,25 @@ def test_imports_point_downwards(path):
         other = name.split(".")[0]
         other = other if other in ROW else ""  # `from evorl import __version__`
         assert other == own or ROW[other] < ROW[own], f"{NAMES[path]} imports evorl.{name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES.values())
+def test_other_rooms_are_entered_by_their_door(path):
+    own = part_of(path)
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("evorl."):
+            room, _, inner = node.module.removeprefix("evorl.").partition(".")
+            if room != own and room != "cli":
+                assert not inner, f"{NAMES[path]} imports from evorl.{room}.{inner}"
+
+
+def test_every_door_gives_what_it_shows():
+    for path in DOORS:
+        package = "evorl" if path.parent == PACKAGE else f"evorl.{path.parent.name}"
+        door = importlib.import_module(package)
+        assert all(hasattr(door, name) for name in door.__all__)
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            _ = door.nothing
 
 
 def test_no_module_imports_itself_in_a_circle():

@@ -17,11 +17,9 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms.declaration import Declaration
-from evorl.envs.spaces import ActionSpec
+from evorl.envs import ActionSpec
 from evorl.errors import ConfigError
-from evorl.networks.layout import Weights
-from evorl.networks.spec import NetworkSpec, ParameterSpec
-from evorl.networks.stacked import Networks
+from evorl.networks import Networks, NetworkSpec, ParameterSpec, Weights
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from evorl.config.section import HYPERPARAMETER, Section, hyperparameter
+from evorl.config import HYPERPARAMETER, Section, hyperparameter
 
 MOST = 10**12  # the upper bound of counts that have no natural one: still exact as a float
 

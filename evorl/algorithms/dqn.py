@@ -25,10 +25,9 @@ from evorl.algorithms.base import (
     discrete_actions,
 )
 from evorl.algorithms.declaration import MOST, OffPolicy
-from evorl.config.section import hyperparameter
-from evorl.envs.spaces import ActionSpec
-from evorl.networks.spec import NetworkSpec
-from evorl.networks.stacked import Networks
+from evorl.config import hyperparameter
+from evorl.envs import ActionSpec
+from evorl.networks import Networks, NetworkSpec
 
 
 class DQN(OffPolicy, Algorithm):
@@ -144,5 +143,5 @@ class DQN(OffPolicy, Algorithm):
         exploration: Tensor,
     ) -> Tensor:
         """Epsilon-greedy actions [P, N]."""
-        explore = noise["chance"] < exploration[:, None]
+        explore = noise["chance"] < exploration.unsqueeze(1)
         return torch.where(explore, noise["action"], self.greedy(networks, obs))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evorl.algorithms.base import Algorithm
-from evorl.envs.spaces import ActionSpec
+from evorl.envs import ActionSpec
 
 BLOCK = 256  # rounds drawn at once; one draw per agent and round would cost more than the network
 

@@ -281,7 +281,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def meet() -> None:
     """What each of the two ranks does: exchange a message, say so on the main rank."""
-    from evorl.distributed.world import World
+    from evorl.distributed import World
 
     world = World.start(agents=2, timeout=30.0)
     try:

@@ -10,8 +10,7 @@ from evorl.cli.options import RUN
 from evorl.cli.tables import decimals, table
 
 if TYPE_CHECKING:
-    from evorl.runs.compare import Comparison
-    from evorl.runs.statistics import Estimate
+    from evorl.runs import Comparison, Estimate
 
 
 @click.command
@@ -29,8 +28,7 @@ def compare(runs: tuple[Path, ...]) -> None:
     evorl compare runs/cartpole*
     evorl compare runs/evolved-1 runs/evolved-2 runs/plain-1 runs/plain-2
     """
-    from evorl.runs.compare import compare as compare_runs
-    from evorl.runs.compare import read_runs
+    from evorl.runs import compare_runs, read_runs
 
     click.echo("\n".join(comparison_lines(compare_runs(read_runs(runs)))))
 

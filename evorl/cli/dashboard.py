@@ -36,7 +36,7 @@ def dashboard(folder: Path, port: int, host: str, show: bool) -> None:
     evorl dashboard
     evorl dashboard runs/lunar_lander --port 8080 --open
     """
-    from evorl.reporting.report.server import Dashboard, RunsFolder, is_loopback
+    from evorl.reporting import Dashboard, RunsFolder, is_loopback
 
     with Dashboard(RunsFolder(folder), host, port) as server:
         click.echo(f"dashboard of {folder}: {server.address} (Ctrl-C ends it)")

@@ -30,7 +30,7 @@ def one_line_errors() -> Iterator[None]:
 
 def _fail(message: str, notes: Sequence[str] = ()) -> None:
     """Print the notes and one line, on the main rank first, and exit."""
-    from evorl.distributed.launch import let_main_speak_first
+    from evorl.distributed import let_main_speak_first
 
     let_main_speak_first()  # it may have the same to say
     for note in notes:
@@ -49,6 +49,6 @@ def _describe(error: click.ClickException) -> str:
 
 
 def _is_main_process() -> bool:
-    from evorl.distributed.launch import is_main_process_of_launch
+    from evorl.distributed import is_main_process_of_launch
 
     return is_main_process_of_launch()

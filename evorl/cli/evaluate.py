@@ -27,8 +27,8 @@ def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool
     """
     from evorl.machine import set_threads
     from evorl.seeding import fresh, generator
-    from evorl.shipping.select import select_agent
-    from evorl.training.score import alone, estimate, play_alone
+    from evorl.shipping import select_agent
+    from evorl.training import alone, estimate, play_alone
 
     console = make_console(quiet)
     selected = select_agent(run, agent)

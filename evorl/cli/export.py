@@ -32,15 +32,14 @@ def export(run: Path, format_: str, agent: int | None, output: Path | None, forc
     evorl export runs/cartpole --format safetensors --output cartpole-agent
     evorl export runs/cartpole --format pt2 --agent 17 --force
     """
-    from evorl.runs.agent import Agent
-    from evorl.shipping.export import export as write
-    from evorl.shipping.select import select_agent
+    from evorl.runs import Agent
+    from evorl.shipping import export_agent, select_agent
 
     console = make_console()
     selected = select_agent(run, agent)
     name = f"export-{format_}" if agent is None else f"export-{format_}-agent-{agent}"
     folder = run / name if output is None else output
-    done = write(Agent(selected.agent), format_, folder, force=force)
+    done = export_agent(Agent(selected.agent), format_, folder, force=force)
     console.say(selected.heading)
     console.say(
         "the same as the live agent on 1,000 random observations:"

@@ -12,9 +12,8 @@ from evorl.cli.tables import decimals, keep_together, show_estimate, table
 from evorl.errors import RunError
 
 if TYPE_CHECKING:
-    from evorl.evolution.lineage import Ancestor
-    from evorl.runs.directory import RunDirectory
-    from evorl.runs.saved_agent import SavedAgent
+    from evorl.evolution import Ancestor
+    from evorl.runs import RunDirectory, SavedAgent
 
 
 @click.command
@@ -29,7 +28,7 @@ def lineage(run: Path, agent: int | None) -> None:
     evorl lineage runs/cartpole
     evorl lineage runs/cartpole --agent 17
     """
-    from evorl.runs.directory import RunDirectory
+    from evorl.runs import RunDirectory
 
     directory = RunDirectory.open(run)
     descent = find_descent(directory, agent)
@@ -62,7 +61,7 @@ class Descent(NamedTuple):
 
 def find_descent(directory: "RunDirectory", agent: int | None) -> Descent:
     """The line of an agent, or of the run's best one; RunError if the directory has none."""
-    from evorl.runs.directory import BEST
+    from evorl.runs import BEST
 
     lineage = directory.lineage()
     if agent is None or (directory.path / BEST).exists():
@@ -143,7 +142,7 @@ def _generations(lived: range) -> str:
 
 
 def _changes(ancestry: "Sequence[Ancestor]") -> list[str]:
-    from evorl.evolution.change import describe_architectures, describe_number
+    from evorl.evolution import describe_architectures, describe_number
 
     first, values = ancestry[0].genome, [one.genome.hyperparameters for one in ancestry]
     moved = [name for name in first.hyperparameters if len({each[name] for each in values}) > 1]

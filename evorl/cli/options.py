@@ -11,7 +11,7 @@ from evorl.errors import ConfigError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from evorl.reporting.console import Console
+    from evorl.reporting import Console
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -92,7 +92,7 @@ def quiet(help: str = "Print the final score only.") -> Decorator:
 
 def make_console(quiet: bool = False, verbose: bool = False) -> "Console":
     """What a command prints on, warnings of Python too."""
-    from evorl.reporting.console import Console, show_warnings_on
+    from evorl.reporting import Console, show_warnings_on
 
     if quiet and verbose:
         raise ConfigError("--verbose: not with --quiet; leave one of them out")

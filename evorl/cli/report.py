@@ -23,8 +23,7 @@ def report(runs: tuple[Path, ...], output: Path | None, show: bool) -> None:
     evorl report runs/cartpole --output cartpole.html
     evorl report runs/evolved-1 runs/evolved-2 runs/plain-1
     """
-    from evorl.reporting.report.page import render, write_page
-    from evorl.reporting.report.run_data import read_payload
+    from evorl.reporting import read_payload, render, write_page
 
     data = read_payload(runs)
     names = [run["name"] for run in data["runs"]]

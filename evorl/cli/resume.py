@@ -11,7 +11,7 @@ from evorl.cli.options import OVERRIDES, RUN, VERBOSE, make_console, quiet
 
 if TYPE_CHECKING:
     from evorl.config import RunConfig
-    from evorl.evolution.schedule import Schedule
+    from evorl.evolution import Schedule
 
 
 @click.command
@@ -32,8 +32,8 @@ def resume(run: Path, overrides: tuple[str, ...], quiet: bool, verbose: bool) ->
     accelerate launch --config_file configs/accelerate/cpu.yaml -m evorl resume runs/cartpole
     """
     from evorl.cli.train import run_and_print
-    from evorl.distributed.store import read_on_main_rank
-    from evorl.runs.directory import RunDirectory
+    from evorl.distributed import read_on_main_rank
+    from evorl.runs import RunDirectory
 
     console = make_console(quiet, verbose)
     config, schedule = _parse(read_on_main_rank(lambda: _read(run, overrides)))
@@ -43,8 +43,7 @@ def resume(run: Path, overrides: tuple[str, ...], quiet: bool, verbose: bool) ->
 def _read(run: Path, overrides: Sequence[str]) -> str:
     """All that ranks must know of the run, which perhaps only the main one can see."""
     from evorl.config import dump_config
-    from evorl.runs.directory import RunDirectory
-    from evorl.runs.resume import reopen
+    from evorl.runs import RunDirectory, reopen
 
     directory = RunDirectory.open(run)
     config, schedule = reopen(directory, overrides), directory.schedule()
@@ -52,9 +51,8 @@ def _read(run: Path, overrides: Sequence[str]) -> str:
 
 
 def _parse(text: str) -> "tuple[RunConfig, Schedule | None]":
-    from evorl.config.loading import parse_text
-    from evorl.config.yaml_text import parse_yaml
-    from evorl.evolution.schedule import parse_schedule
+    from evorl.config import parse_text, parse_yaml
+    from evorl.evolution import parse_schedule
 
     config, schedule = json.loads(text)
     source = "the run's config.yaml"

@@ -12,7 +12,7 @@ from evorl.cli.tables import decimals, table
 from evorl.errors import one_line
 
 if TYPE_CHECKING:
-    from evorl.runs.status import RunState
+    from evorl.runs import RunState
 
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "damaged": "red"}
@@ -34,7 +34,7 @@ def runs(folder: Path, as_json: bool) -> None:
     evorl runs experiments/lunar_lander
     evorl runs --json | jq -r '.[] | select(.state == "stopped") | .path'
     """
-    from evorl.runs.status import find_runs
+    from evorl.runs import find_runs
 
     found = find_runs(folder)
     if as_json:

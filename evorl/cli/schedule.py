@@ -22,8 +22,8 @@ def schedule(run: Path, agent: int | None) -> None:
     evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
     from evorl.cli.lineage import find_descent
-    from evorl.evolution.schedule import schedule_of
-    from evorl.runs.directory import RunDirectory
+    from evorl.evolution import schedule_of
+    from evorl.runs import RunDirectory
 
     directory = RunDirectory.open(run)
     descent = find_descent(directory, agent)

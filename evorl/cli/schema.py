@@ -17,7 +17,7 @@ def schema(markdown: bool) -> None:
     evorl schema --markdown > docs/configuration.md
     """
     if markdown:
-        from evorl.config.schema import markdown as reference
+        from evorl.config import markdown as reference
 
         click.echo(reference(), nl=False)
     else:

@@ -8,7 +8,7 @@ from evorl.errors import one_line
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from evorl.runs.statistics import Estimate
+    from evorl.runs import Estimate
 
 WIDTH = 100  # columns of a table
 NARROWEST = 16  # columns of a cell that wraps

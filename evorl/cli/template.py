@@ -8,11 +8,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from evorl.config import parse_config
-from evorl.config.yaml_text import dump_yaml
-from evorl.envs.make import EnvSpec, find, make_env
-from evorl.envs.spaces import ObservationSpec, adapt
-from evorl.evolution.schedule import flow_text
+from evorl.config import dump_yaml, parse_config
+from evorl.envs import EnvSpec, ObservationSpec, adapt, find, make_env
+from evorl.evolution import flow_text
 
 AGENTS, ENVS = 4, 8
 GENERATIONS = 12  # that the budget is enough for

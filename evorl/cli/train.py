@@ -12,11 +12,10 @@ from evorl.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from evorl.config import RunConfig
-    from evorl.distributed.world import World
-    from evorl.evolution.schedule import Schedule
-    from evorl.reporting.console import Console
-    from evorl.training.resume import Resume
-    from evorl.training.score import Score
+    from evorl.distributed import World
+    from evorl.evolution import Schedule
+    from evorl.reporting import Console
+    from evorl.training import Resume, Score
 
 
 @click.command
@@ -64,7 +63,7 @@ def train(
     evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
     from evorl.config import load_config
-    from evorl.evolution.schedule import read_schedule, refuse_fixed
+    from evorl.evolution import read_schedule, refuse_fixed
 
     console = make_console(quiet, verbose)
     if resume and replay_schedule:
@@ -80,7 +79,7 @@ def train(
 
 
 def _replay(config: "RunConfig", schedule: "Schedule", seeds: int, console: "Console") -> None:
-    from evorl.evolution.schedule import config_for_schedule
+    from evorl.evolution import config_for_schedule
 
     if config.population.size > 1 and config.replay.share != "agent":
         console.warn(
@@ -90,8 +89,8 @@ def _replay(config: "RunConfig", schedule: "Schedule", seeds: int, console: "Con
     runs = [_seeded(config_for_schedule(config, schedule), config.seed + i) for i in range(seeds)]
     if config.run.if_exists == "error":
         _refuse_existing(runs)
-    from evorl.distributed.world import World
-    from evorl.runs.statistics import summarise_group
+    from evorl.distributed import World
+    from evorl.runs import summarise_group
 
     # all seeds in one world: ranks that have parted cannot meet again
     world = World.start(runs[0].population.size, **dict(config.mesh))
@@ -114,7 +113,7 @@ def _seeded(config: "RunConfig", seed: int) -> "RunConfig":
 
 def _refuse_existing(runs: "list[RunConfig]") -> None:
     """RunError now, and not hours later, if one of the runs exists."""
-    from evorl.runs.directory import RunDirectory
+    from evorl.runs import RunDirectory
 
     for run in runs:
         path = Path(run.run.folder) / run.name
@@ -133,8 +132,7 @@ def run_and_print(
     world: "World | None" = None,
 ) -> "Score | None":
     """Train, and print what the run ended with; None but on the main rank."""
-    from evorl.training.signals import ending_on_signals
-    from evorl.training.trainer import train as run_training
+    from evorl.training import ending_on_signals, train as run_training
 
     before = set() if resume else _begun(config, None)
     try:

@@ -8,7 +8,7 @@ import click
 from evorl.cli.options import RUN, SEED, agent, episodes, make_console, output, quiet
 
 if TYPE_CHECKING:
-    from evorl.shipping.watch import Episode
+    from evorl.shipping import Episode
 
 
 @click.command
@@ -51,9 +51,8 @@ def watch(
 
     from evorl.machine import set_threads
     from evorl.seeding import fresh
-    from evorl.shipping.select import select_agent
-    from evorl.shipping.watch import watch as film
-    from evorl.training.score import alone
+    from evorl.shipping import select_agent, watch_agent
+    from evorl.training import alone
 
     console = make_console(quiet)
     selected = select_agent(run, agent)
@@ -68,5 +67,7 @@ def watch(
         tqdm.write(f"seed {episode.seed}: return {episode.score:.1f} in {episode.steps} steps{cut}")
 
     seeds = fresh(seed, episodes, selected.used_seeds)
-    done = film(selected, seeds, path, console, fps=fps, max_steps=max_steps, on_episode=show)
+    done = watch_agent(
+        selected, seeds, path, console, fps=fps, max_steps=max_steps, on_episode=show
+    )
     click.echo(f"{path}: {done.frames} frames, {done.frames / done.fps:.1f} seconds")

@@ -1,16 +1,19 @@
-"""The ranks of a run: one process, or several that `accelerate launch` started.
+"""The ranks of a run: one process, or several that `accelerate launch` started."""
 
-`evorl.distributed.world` has the World that every run has (imported by its own name, so that the
-rest of the package loads neither torch nor accelerate). mesh.py lays the ranks out and says which
-agents are whose, and launch.py reads what the launcher put into the environment.
-"""
+from typing import TYPE_CHECKING
 
-from evorl.distributed.launch import is_main_process_of_launch, let_main_speak_first
-from evorl.distributed.mesh import Mesh, lay_out
+from evorl import lazy_door
 
-__all__ = [
-    "Mesh",
-    "is_main_process_of_launch",
-    "lay_out",
-    "let_main_speak_first",
-]
+if TYPE_CHECKING:
+    from evorl.distributed.launch import (
+        is_main_process_of_launch as is_main_process_of_launch,
+        let_main_speak_first as let_main_speak_first,
+        local_ranks as local_ranks,
+        may_restart as may_restart,
+    )
+    from evorl.distributed.mesh import Mesh as Mesh, lay_out as lay_out
+    from evorl.distributed.replicas import Copies as Copies
+    from evorl.distributed.store import read_on_main_rank as read_on_main_rank
+    from evorl.distributed.world import World as World
+else:
+    __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -1,24 +1,30 @@
-"""Gymnasium and EnvPool environments behind one interface.
+"""Gymnasium and EnvPool environments behind one interface: to train in, and to be scored in."""
 
-`make_vector_env` gives the environments that agents collect experience in, `make_episodes` the ones
-that their fitness is measured in. `choose_backend` says which backend `auto` stands for, and why.
-"""
+from typing import TYPE_CHECKING
 
-from evorl.envs.backend import choose_backend, make_episodes, make_vector_env, slots_for
-from evorl.envs.episodes import Episodes
-from evorl.envs.make import EnvSpec
-from evorl.envs.spaces import ActionSpec, ObservationSpec
-from evorl.envs.vector import Step, VectorEnv
+from evorl import lazy_door
 
-__all__ = [
-    "ActionSpec",
-    "EnvSpec",
-    "Episodes",
-    "ObservationSpec",
-    "Step",
-    "VectorEnv",
-    "choose_backend",
-    "make_episodes",
-    "make_vector_env",
-    "slots_for",
-]
+if TYPE_CHECKING:
+    from evorl.envs.backend import (
+        choose_backend as choose_backend,
+        make_episodes as make_episodes,
+        make_vector_env as make_vector_env,
+        slots_for as slots_for,
+    )
+    from evorl.envs.episodes import Episodes as Episodes
+    from evorl.envs.make import Env as Env, EnvSpec as EnvSpec, find as find, make_env as make_env
+    from evorl.envs.pool import Pool as Pool
+    from evorl.envs.rebuilding import (
+        Failure as Failure,
+        Failures as Failures,
+        with_trace as with_trace,
+    )
+    from evorl.envs.spaces import (
+        ActionSpec as ActionSpec,
+        ObservationSpec as ObservationSpec,
+        SpaceAdapter as SpaceAdapter,
+        adapt as adapt,
+    )
+    from evorl.envs.vector import Step as Step, VectorEnv as VectorEnv, inspect as inspect
+else:
+    __getattr__, __dir__, __all__ = lazy_door(__file__)

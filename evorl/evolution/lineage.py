@@ -34,7 +34,7 @@ class Birth:
 
 
 @dataclass(frozen=True)
-class Fitness:
+class FitnessLine:
     """How good an agent was at a generation's end."""
 
     __pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
@@ -49,8 +49,8 @@ class Fitness:
     error: float | None  # standard error of the mean over the episodes; None if it is not known
 
 
-_LINE: TypeAdapter[Birth | Fitness] = TypeAdapter(
-    Annotated[Birth | Fitness, Field(discriminator="event")]
+_LINE: TypeAdapter[Birth | FitnessLine] = TypeAdapter(
+    Annotated[Birth | FitnessLine, Field(discriminator="event")]
 )
 
 
@@ -101,7 +101,7 @@ class Ancestor(NamedTuple):
     genome: Genome
     change: str
     generations: range  # in which it trained as part of this line
-    fitness: list[Fitness]  # at the end of each of them
+    fitness: list[FitnessLine]  # at the end of each of them
     own_steps: int  # training steps of the line when it was born
 
     @property
@@ -129,11 +129,11 @@ class Lineage:
     """All births and evaluations of a run."""
 
     births: dict[int, Birth] = field(default_factory=dict)  # by id
-    fitness: dict[int, list[Fitness]] = field(default_factory=dict)  # by id, in order
+    fitness: dict[int, list[FitnessLine]] = field(default_factory=dict)  # by id, in order
 
-    def add(self, line: Birth | Fitness) -> None:
+    def add(self, line: Birth | FitnessLine) -> None:
         """Take a line in; ValueError if it contradicts those before it."""
-        if isinstance(line, Fitness):
+        if isinstance(line, FitnessLine):
             self._add_fitness(line)
             return
         self._check_genome(line.genome)
@@ -164,7 +164,7 @@ class Lineage:
         if not born <= left(line) < line.generation:
             raise ValueError(f"agent {id} left its parent at another time than it lived")
 
-    def _add_fitness(self, line: Fitness) -> None:
+    def _add_fitness(self, line: FitnessLine) -> None:
         if line.id not in self.births:
             raise ValueError(f"agent {line.id} has a fitness, but was never born")
         before = self.fitness[line.id]
@@ -216,7 +216,7 @@ def left(child: Birth) -> int:
     return child.generation - 1 if child.copied is None else child.copied
 
 
-def parse_line(line: bytes) -> Birth | Fitness:
+def parse_line(line: bytes) -> Birth | FitnessLine:
     """One line of lineage.jsonl; ValueError if it is none."""
     return _LINE.validate_json(line, strict=True)
 

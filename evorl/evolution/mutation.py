@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from evorl.algorithms.declaration import Declaration
-from evorl.config import MutationConfig
-from evorl.config.messages import explain, unknown_key
+from evorl.algorithms import Declaration
+from evorl.config import MutationConfig, explain, unknown_key
 from evorl.errors import RunError, one_line, raised
 from evorl.evolution.explore import Explore
 from evorl.evolution.surgery import (
@@ -23,9 +22,8 @@ from evorl.evolution.surgery import (
 )
 from evorl.evolution.units import UnitAxes, all_units
 from evorl.genome import Activation, Architecture, Genome
-from evorl.networks.layout import Parameters, row_shapes
-from evorl.networks.spec import NetworkSpec, Spec
-from evorl.population.group import PARTS, AgentState
+from evorl.networks import NetworkSpec, Parameters, Spec, row_shapes
+from evorl.population import PARTS, AgentState
 
 
 class Child(NamedTuple):

@@ -16,23 +16,26 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from evorl.config.loading import parse_config, refuse_override
-from evorl.config.messages import describe, explain
-from evorl.config.registry import resolve
-from evorl.config.run_config import RunConfig
-from evorl.config.section import (
+from evorl.config import (
     MOST,
     Activation,
     Channels,
     Count,
     Pixels,
+    RunConfig,
     Section,
     Units,
+    describe,
+    dump_yaml,
+    explain,
     option,
+    parse_config,
+    read_yaml,
     refusal,
     refuse,
+    refuse_override,
+    resolve,
 )
-from evorl.config.yaml_text import dump_yaml, read_yaml
 from evorl.errors import ConfigError, one_line
 from evorl.evolution.lineage import Ancestor
 from evorl.genome import Architecture

@@ -22,7 +22,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from evorl.config.section import Fraction, Section, option
+from evorl.config import Fraction, Section, option
 from evorl.errors import RunError, one_line, raised
 from evorl.evolution.fitness import MEAN, Fitness, by_episode
 

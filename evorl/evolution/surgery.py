@@ -29,10 +29,8 @@ from evorl.evolution.units import (
     take,
 )
 from evorl.genome import Architecture
-from evorl.networks.layout import Parameters
-from evorl.networks.spec import NetworkSpec
-from evorl.population.group import AgentState
-from evorl.population.optimizer import NEW
+from evorl.networks import NetworkSpec, Parameters
+from evorl.population import NEW, AgentState
 
 NOISE = 0.3  # of a new unit's weights, relative to the root mean square of its donor's
 LARGEST_STRETCH = 2.0  # of new units under LayerNorm, if their donors are all alike

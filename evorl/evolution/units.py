@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from evorl.genome import Architecture
-from evorl.networks.layout import Parameters, shapes
-from evorl.networks.spec import NetworkSpec
-from evorl.population.group import AgentState
+from evorl.networks import NetworkSpec, Parameters, shapes
+from evorl.population import AgentState
 
 MEMORY = 1000  # updates that Adam's second moments remember, about
 

@@ -1,30 +1,24 @@
-"""Replay: what the environments gave, stored once, and drawn per agent.
+"""What environments gave, stored once and drawn per agent: n-step windows, replay, loader."""
 
-The way of a transition: `NStep` (steps → windows) → `ReplayBuffer` (the ring) → a sampler, uniform
-or prioritised (a round's batches in one gather) → `evorl.experience.loader` (the loader prepared by
-Accelerate; imported by its own name, so that the rest of the package does not load accelerate).
-"""
+from typing import TYPE_CHECKING
 
-from evorl.experience.buffer import ReplayBuffer
-from evorl.experience.nstep import NStep
-from evorl.experience.priority import Priorities, linear_beta
-from evorl.experience.requests import SampleRequest, split_groups
-from evorl.experience.sampling import PrioritisedSampler, Sampler, UniformSampler
-from evorl.experience.storage import Replays
-from evorl.experience.transitions import Items, Samples, Transitions
+from evorl import lazy_door
 
-__all__ = [
-    "Items",
-    "NStep",
-    "Priorities",
-    "PrioritisedSampler",
-    "ReplayBuffer",
-    "Replays",
-    "SampleRequest",
-    "Sampler",
-    "Samples",
-    "Transitions",
-    "UniformSampler",
-    "linear_beta",
-    "split_groups",
-]
+if TYPE_CHECKING:
+    from evorl.experience.buffer import ReplayBuffer as ReplayBuffer
+    from evorl.experience.loader import ReplayLoader as ReplayLoader
+    from evorl.experience.nstep import NStep as NStep
+    from evorl.experience.priority import linear_beta as linear_beta
+    from evorl.experience.requests import (
+        SampleRequest as SampleRequest,
+        split_groups as split_groups,
+    )
+    from evorl.experience.sampling import (
+        PrioritisedSampler as PrioritisedSampler,
+        Sampler as Sampler,
+        UniformSampler as UniformSampler,
+    )
+    from evorl.experience.storage import Replays as Replays
+    from evorl.experience.transitions import Samples as Samples, Transitions as Transitions
+else:
+    __getattr__, __dir__, __all__ = lazy_door(__file__)

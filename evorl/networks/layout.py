@@ -197,8 +197,9 @@ class Layout:
         Where a segment has fewer rows the rest is zero: `out` must be zero there already.
         """
         own = segments[next(iter(self.parts))]
-        agents = len(own["head.bias"] if "head.bias" in own else own[VALUE])
-        if any(len(value) < agents for part in segments.values() for value in part.values()):
+        agents = (own["head.bias"] if "head.bias" in own else own[VALUE]).shape[0]
+        # not len: of a tensor it takes ten times as long
+        if any(value.shape[0] < agents for part in segments.values() for value in part.values()):
             if out is None:
                 out = next(iter(own.values())).new_zeros(agents, self.length)
             for name, views in self.views(out).items():

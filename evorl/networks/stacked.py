@@ -46,7 +46,8 @@ class StackedNetwork:
         if extra is not None:
             x = torch.cat((extra.to(x.dtype), x), 2)
         values, layers = self.mlp.forward(weights, x)
-        values = values.to(weights.head_bias.dtype)  # losses are never in half precision
+        if values.dtype != weights.head_bias.dtype:  # losses are never in half precision
+            values = values.to(weights.head_bias.dtype)
         return values, Saved(convolutions, layers)
 
     def forward_two(
@@ -76,7 +77,7 @@ class StackedNetwork:
     def _encode(self, obs: Tensor, dtype: torch.dtype) -> Tensor:
         if self.spec.one_hot:
             return torch.nn.functional.one_hot(obs, self.spec.inputs).to(dtype)
-        x = obs.to(dtype)
+        x = obs if obs.dtype == dtype else obs.to(dtype)
         return x if self.spec.scale == 1 else x * self.spec.scale
 
 

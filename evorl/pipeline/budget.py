@@ -13,8 +13,8 @@ from evorl.config import BudgetConfig
 from evorl.errors import RunError
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Progress, Snapshot
-from evorl.reporting.console import Console
-from evorl.runs.directory import BEST, CHECKPOINTS, RunDirectory
+from evorl.reporting import Console
+from evorl.runs import BEST, CHECKPOINTS, RunDirectory
 
 
 def generation_ends(context: Context) -> bool:

@@ -19,15 +19,13 @@ from torch import Tensor
 from evorl.config import RunConfig
 from evorl.envs import Episodes
 from evorl.errors import RunError
-from evorl.evolution.fitness import Fitness
+from evorl.evolution import Fitness
 from evorl.genome import Genome
 from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.evaluate import play
 from evorl.pipeline.snapshot import Snapshot, pack, unpack
-from evorl.population.group import AgentState, newborn
-from evorl.population.population import Population
-from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import Interface, SavedAgent
+from evorl.population import AgentState, Population, newborn
+from evorl.runs import Interface, RunDirectory, SavedAgent
 from evorl.seeding import integers
 
 FIRST_WAVE = 5  # episodes before a candidate is first judged; every later wave doubles their number

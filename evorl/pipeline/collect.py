@@ -6,13 +6,13 @@ Legend: P agents, N environments of an agent, M = P*N.
 import numpy as np
 import numpy.typing as npt
 
-from evorl.algorithms.noise import NoiseStreams
-from evorl.distributed.replicas import Copies
+from evorl.algorithms import NoiseStreams
+from evorl.distributed import Copies
 from evorl.envs import Step, VectorEnv
 from evorl.experience import NStep, ReplayBuffer, Sampler, Transitions
 from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.exchange import Exchange
-from evorl.population.population import Population
+from evorl.population import Population
 from evorl.seeding import generator, integers
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evorl.envs.rebuilding import Failures, with_trace
+from evorl.envs import Failures, with_trace
 from evorl.pipeline.snapshot import COUNTS, Progress, Snapshot
 
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from evorl.config import EvaluationConfig
 from evorl.envs import Episodes
-from evorl.evolution.fitness import Fitness
+from evorl.evolution import Fitness
 from evorl.pipeline.context import Context, count_failures
 from evorl.pipeline.learn import warn_dead
-from evorl.population.population import Population
+from evorl.population import Population
 from evorl.seeding import integers
 
 Floats = npt.NDArray[np.float64]

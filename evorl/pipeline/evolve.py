@@ -15,16 +15,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.evolution.lineage import birth
-from evorl.evolution.mutation import Mutation
-from evorl.evolution.schedule import Schedule
-from evorl.evolution.selection import Selection
+from evorl.evolution import Mutation, Schedule, Selection, birth
 from evorl.genome import Genome
 from evorl.pipeline.champion import Champion, Confirm
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot
-from evorl.population.group import AgentState
-from evorl.population.population import Population
+from evorl.population import AgentState, Population
 from evorl.seeding import generator
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from safetensors.torch import load
 
-from evorl.distributed.world import World
+from evorl.distributed import World
 from evorl.experience import Sampler, Transitions
 from evorl.pipeline.context import Context
-from evorl.runs.checkpoint import serialise
+from evorl.runs import serialise
 
 
 class Exchange:

@@ -15,15 +15,13 @@ import numpy.typing as npt
 import torch
 from safetensors.torch import load
 
-from evorl.distributed.world import World
+from evorl.distributed import World
 from evorl.errors import RunError
-from evorl.evolution.fitness import MEAN, Fitness
+from evorl.evolution import MEAN, Fitness
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import ARRAYS, COUNTS, Snapshot, digests
-from evorl.population.group import AgentState
-from evorl.population.grouping import kinds_of
-from evorl.population.population import Population
-from evorl.runs.checkpoint import serialise
+from evorl.population import AgentState, Population, kinds_of
+from evorl.runs import serialise
 
 FACTS = "facts"  # JSON, as bytes
 

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evorl.config import BudgetConfig, ReplayConfig
-from evorl.distributed.replicas import Copies
-from evorl.experience import ReplayBuffer, Sampler, linear_beta
-from evorl.experience.loader import ReplayLoader
+from evorl.distributed import Copies
+from evorl.experience import ReplayBuffer, ReplayLoader, Sampler, linear_beta
 from evorl.pipeline.budget import spent
 from evorl.pipeline.context import Context
-from evorl.population.population import Population
+from evorl.population import Population
 
 MOST_BYTES = 256 * 2**20  # of one gather: images are gathered in several parts
 

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evorl.evolution.fitness import MEAN, Fitness
-from evorl.evolution.lineage import birth, fitness_line
+from evorl.evolution import MEAN, Fitness, birth, fitness_line
 from evorl.genome import Genome
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot
-from evorl.reporting.console import Console
-from evorl.reporting.generation_table import (
+from evorl.reporting import (
+    Console,
     Evaluated,
     birth_lines,
     headline,
@@ -26,7 +25,7 @@ from evorl.reporting.generation_table import (
     ranking,
     time_line,
 )
-from evorl.runs.directory import RunDirectory
+from evorl.runs import RunDirectory
 
 
 class Record:

@@ -14,14 +14,13 @@ from typing import Any
 from torch import Tensor
 
 from evorl.config import RunConfig
-from evorl.distributed.world import World
+from evorl.distributed import World
 from evorl.errors import CheckpointError, RunError
 from evorl.experience import Replays
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import POPULATION, STAGES, Snapshot
 from evorl.pipeline.task import Stateful
-from evorl.runs.checkpoint import Checkpoints, Draft, Written, serialise
-from evorl.runs.directory import RunDirectory
+from evorl.runs import Checkpoints, Draft, RunDirectory, Written, serialise
 
 
 @dataclass(frozen=True)

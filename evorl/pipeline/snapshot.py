@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from evorl.genome import Genome
-from evorl.networks.layout import Parameters
-from evorl.population.group import PARTS, AgentState
-from evorl.runs.checkpoint import Checkpoint, digest, serialise
+from evorl.networks import Parameters
+from evorl.population import PARTS, AgentState
+from evorl.runs import Checkpoint, digest, serialise
 
 # What belongs to an agent, what the main rank plans, and what ranks count.
 ARRAYS = ("agent_steps", "agent_updates", "loss", "exploration", "returns", "fitness")
@@ -123,7 +123,7 @@ class Snapshot(Progress):
         return {"agents": agents} | numbers
 
     def tensors(self) -> dict[str, Tensor]:
-        """Weights and moments by name, such as `7.online.hidden0.weight`, and the arrays."""
+        """Weights and moments by name, such as `7.online.q.hidden0.weight`, and the arrays."""
         arrays = {f"context.{k}": torch.from_numpy(v) for k, v in self.arrays().items()}
         return arrays | pack(self.states)
 

@@ -14,8 +14,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm
-from evorl.experience.transitions import Samples
+from evorl.algorithms import Algorithm
+from evorl.experience import Samples
 from evorl.population.group import Group
 from evorl.population.programs import PRIVATE_WORKS, RoundPrograms, UpdatePrograms
 from evorl.population.update import Outcome, eager_round

@@ -12,12 +12,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Hyperparameters
+from evorl.algorithms import Hyperparameters
 from evorl.genome import Architecture, Genome
-from evorl.networks.layout import Layout, Parameters, Weights, network_part, signature
-from evorl.networks.masks import Masks, layers_with_skips, make_masks, needed_rows
-from evorl.networks.stacked import Networks, StackedNetwork, bind
-from evorl.networks.views import layer_views
+from evorl.networks import (
+    Layout,
+    Masks,
+    Networks,
+    Parameters,
+    StackedNetwork,
+    Weights,
+    bind,
+    layer_views,
+    layers_with_skips,
+    make_masks,
+    needed_rows,
+    network_part,
+    signature,
+)
 from evorl.population.optimizer import limits_of
 
 

@@ -18,8 +18,7 @@ from itertools import combinations, zip_longest
 from typing import NamedTuple
 
 from evorl.genome import Genome
-from evorl.networks.layout import NetworkLayout, Signature, aligned, signature
-from evorl.networks.spec import NetworkSpec, Spec
+from evorl.networks import NetworkLayout, NetworkSpec, Signature, Spec, aligned, signature
 
 # What a further matrix costs per update, in multiply-adds of an update: about 0.35 ms eager on one
 # core. Compiled it is 0.09 ms, half in the program and half in a round's calls.

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Trained
+from evorl.algorithms import Trained
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # as torch.optim.Adam
 TINY = 1e-37  # its root is nothing beside EPS

@@ -13,15 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm, Hyperparameters, Trained
-from evorl.experience.requests import SampleRequest, split_groups
-from evorl.experience.transitions import Samples
+from evorl.algorithms import Algorithm, Hyperparameters, Trained
+from evorl.experience import SampleRequest, Samples, split_groups
 from evorl.genome import Genome
 from evorl.machine import keep_freed_memory
-from evorl.networks.initial import fresh_parameters
-from evorl.networks.layout import Layout, Signature
-from evorl.networks.spec import NetworkSpec
-from evorl.networks.stacked import Networks
+from evorl.networks import Layout, Networks, NetworkSpec, Signature, fresh_parameters
 from evorl.population.compiled import CompiledRounds
 from evorl.population.group import AgentState, Group, newborn
 from evorl.population.grouping import Kind, kinds_of
@@ -32,7 +28,7 @@ REQUESTS_KEPT = 64  # agents' learn steps make a few patterns that repeat
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
-Rows = Tensor | slice
+Rows = Tensor | None  # which agents; all in their order if None
 Floats = npt.NDArray[np.float64]
 
 
@@ -169,11 +165,13 @@ class Population:
 
     def act(self, obs: Array, noise: Mapping[str, Array], exploration: Floats) -> npt.NDArray[Any]:
         """Actions [P, N] in training, for observations [P, N, ...] and noise [P, N, ...]."""
-        told = {name: torch.from_numpy(values).to(self.device) for name, values in noise.items()}
-        amount = torch.from_numpy(exploration).to(self.device)
+        drawn = {name: self._tensor(values) for name, values in noise.items()}
+        amount = self._tensor(exploration)
 
         def policy(networks: Networks, hp: Hyperparameters, own: Tensor, rows: Rows) -> Tensor:
-            part = {name: values[rows] for name, values in told.items()}
+            if rows is None:
+                return self.algorithm.act(networks, own, hp, drawn, amount)
+            part = {name: values[rows] for name, values in drawn.items()}
             return self.algorithm.act(networks, own, hp, part, amount[rows])
 
         return self._each_group(obs, policy)
@@ -191,22 +189,25 @@ class Population:
 
         return self._each_group(obs, policy)
 
-    @torch.inference_mode()
     def _each_group(
         self, obs: Array, policy: Callable[[Networks, Hyperparameters, Tensor, Rows], Tensor]
     ) -> npt.NDArray[Any]:
         """What a policy gives for every agent, in the agents' order."""
-        batch = torch.from_numpy(obs).to(self.device)
-        with self._precision():
+        batch = self._tensor(obs)
+        with torch.inference_mode(), self._precision():
             if self._in_order and len(self.groups) == 1:
                 (group,) = self.groups
-                found = policy(group.online, group.hyperparameters, batch, slice(None))
+                found = policy(group.online, group.hyperparameters, batch, None)
                 return found.cpu().numpy()
             actions = []
             for group, part in zip(self.groups, self._parts, strict=True):
                 rows = torch.from_numpy(self._order[part])
                 actions.append(policy(group.online, group.hyperparameters, batch[rows], rows))
         return torch.cat(actions)[torch.from_numpy(self._places)].cpu().numpy()
+
+    def _tensor(self, array: Array) -> Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor if self.device.type == "cpu" else tensor.to(self.device)
 
     def requests(self, updates: Ints) -> list[SampleRequest]:
         """What a round asks of the replay, when agent i is to make updates[i] updates."""

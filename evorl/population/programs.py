@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm, Batch, Hyperparameters
-from evorl.experience.transitions import Samples
-from evorl.networks.layout import Signature
-from evorl.networks.masks import Masks
+from evorl.algorithms import Algorithm, Batch, Hyperparameters
+from evorl.experience import Samples
+from evorl.networks import Masks, Signature
 from evorl.population.group import Group, Matrices
 from evorl.population.update import (
     Found,
@@ -75,7 +74,7 @@ class UpdatePrograms:
             self.functions[shape] = torch.compile(function, fullgraph=True)
         update, values = self.functions[shape], group.hyperparameters.values
         before, found = group.matrices, list[Found]()
-        for batch, own in updates_of(group, samples, numbers):
+        for (batch, _), own in zip(updates_of(group, samples, numbers), numbers, strict=True):
             apart = Batch(*(field.contiguous() for field in batch))
             one, before = update(before, group.masks, apart, values, own.contiguous())
             found.append(one)

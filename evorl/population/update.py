@@ -13,13 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm, Batch, Hyperparameters, Loss, discounted
+from evorl.algorithms import Algorithm, Batch, Hyperparameters, Loss, discounted
 from evorl.errors import ConfigError
-from evorl.experience.transitions import Samples
-from evorl.networks.layout import Layout, Weights
-from evorl.networks.masks import Masks
-from evorl.networks.stacked import Networks, StackedNetwork, bind
-from evorl.networks.views import layer_views
+from evorl.experience import Samples
+from evorl.networks import Layout, Masks, Networks, StackedNetwork, Weights, bind, layer_views
 from evorl.population.group import Group, Matrices
 from evorl.population.optimizer import Coefficients, adam_, clip_, limits_of
 
@@ -42,11 +39,14 @@ def batches_of(samples: Samples, gamma: Tensor) -> Batch:
     return Batch(samples.obs, samples.action, reward, samples.next_obs, discount, samples.weight)
 
 
-def updates_of(group: Group, samples: Samples, numbers: Tensor) -> Iterator[tuple[Batch, Tensor]]:
-    """Batch and coefficients [K, 6, P, 1] of every update of a round."""
+def updates_of(
+    group: Group, samples: Samples, numbers: Tensor
+) -> Iterator[tuple[Batch, tuple[Tensor, ...]]]:
+    """Batch and each network's coefficients [6, P, 1] of every update of a round."""
     round_ = batches_of(samples, group.hyperparameters["gamma"])
     batches = map(Batch, *(field.unbind(0) for field in round_))
-    return zip(batches, numbers.unbind(0), strict=True)
+    each = zip(*(own.unbind(0) for own in numbers.unbind(1)), strict=True)
+    return zip(batches, each, strict=True)
 
 
 def find_gradient(group: Group, algorithm: Algorithm, batch: Batch) -> Found:
@@ -63,14 +63,14 @@ def find_gradient(group: Group, algorithm: Algorithm, batch: Batch) -> Found:
     return Found(gradient, _priority(lost.priority, batch), lost.loss.detach())
 
 
-def apply_gradient(group: Group, numbers: Tensor) -> None:
+def apply_gradient(group: Group, numbers: Sequence[Tensor]) -> None:
     """Move every row by the group's gradient, which is overwritten."""
-    for own, columns in zip(numbers.unbind(0), group.columns, strict=True):
-        step_(*columns[:2], own, *columns[2:])
+    for own, columns in zip(numbers, group.columns, strict=True):
+        step_(own, *columns)
 
 
 def step_(
-    matrices: Matrices, gradient: Tensor, numbers: Tensor, scratch: Tensor, limits: Tensor | None
+    numbers: Tensor, matrices: Matrices, gradient: Tensor, scratch: Tensor, limits: Tensor | None
 ) -> None:
     """Clip, Adam and target update for one network, in place; with coefficients [6, P, 1]."""
     c = Coefficients(*numbers.unbind(0))
@@ -204,13 +204,13 @@ def _moved(
     if len(slices) == 1:
         after = Matrices(*(matrix.clone() for matrix in before))
         # limits always: one program, whether or not some weights are marked
-        step_(after, gradient, numbers.select(0, 0), torch.empty_like(gradient), limits_of(after.v))
+        step_(numbers.select(0, 0), after, gradient, torch.empty_like(gradient), limits_of(after.v))
         return after
     parts = []
     for k, own in enumerate(slices.values()):
         part = Matrices(*(matrix[:, own].clone() for matrix in before))
         change = gradient[:, own].clone()
-        step_(part, change, numbers.select(0, k), torch.empty_like(change), limits_of(part.v))
+        step_(numbers.select(0, k), part, change, torch.empty_like(change), limits_of(part.v))
         parts.append(part)
     return Matrices(*(torch.cat(columns, 1) for columns in zip(*parts, strict=True)))
 

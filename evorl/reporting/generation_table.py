@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evorl.evolution.change import describe_architectures, describe_number
+from evorl.evolution import describe_architectures, describe_number
 from evorl.genome import Genome
 from evorl.reporting.console import plain_table
 

@@ -16,9 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from evorl.networks.layout import network_part
-from evorl.networks.module import PlainNetwork, to_module
-from evorl.networks.spec import VALUE, NetworkSpec
+from evorl.networks import VALUE, NetworkSpec, PlainNetwork, network_part, to_module
 from evorl.runs.saved_agent import SavedAgent, make_algorithm, read_agent
 
 

@@ -214,7 +214,7 @@ class Draft:
                 raise ValueError("the files given are not those written: each one, and once")
             facts: dict[str, Any] = {"format": FORMAT, "run": owner.run, "generation": generation}
             facts |= {"files": [file._asdict() for file in sorted(files)], "best": best}
-            facts["state"] = json.loads(json.dumps(state))  # its keys as text
+            facts["state"] = json.loads(json.dumps(state), object_pairs_hook=_no_key_twice)
             (self.path / MANIFEST).write_bytes(_seal(facts))
             folders = (self.path, owner.folder.parent)
             sync(*self._unsynced, self.path / MANIFEST, *folders)
@@ -271,7 +271,7 @@ def digest(tensors: "Mapping[str, Tensor]") -> str:
 
 
 def _seal(facts: Mapping[str, Any]) -> bytes:
-    """Sorted JSON with its own checksum: the same content gives the same bytes."""
+    """JSON with its own checksum: the same content in the same order gives the same bytes."""
     rest = {key: value for key, value in facts.items() if key != "sha256"}
     checksum = hashlib.sha256(json.dumps(rest, allow_nan=False).encode())
     rest["sha256"] = checksum.hexdigest()
@@ -290,6 +290,13 @@ def _unseal(data: bytes) -> dict[str, Any]:
     if unknown := facts.keys() - KEYS:
         raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
     return facts
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of JSON, in which 1 and "1" are one key."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError(f"a key is there as a number and as text, among {', '.join(found)}")
+    return found
 
 
 def _plain_name(stem: str) -> str:

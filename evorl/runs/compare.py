@@ -27,7 +27,7 @@ from evorl.runs.statistics import (
 )
 
 if TYPE_CHECKING:
-    from evorl.evolution.schedule import Schedule
+    from evorl.evolution import Schedule
 
 TOLERANCE = 0.05  # by which budgets may differ before a comparison says so
 # Options in which runs of one group may differ: they do not change what agents learn.
@@ -99,7 +99,7 @@ def read_runs(paths: Iterable[str | Path]) -> list[Run]:
     return list(runs.values())
 
 
-def compare(runs: Sequence[Run]) -> Comparison:
+def compare_runs(runs: Sequence[Run]) -> Comparison:
     """Sum up the runs by group; the same runs always give the same figures."""
     by_env: dict[str, list[list[Run]]] = {}
     for run in runs:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import yaml
 
-from evorl.config.yaml_text import parse_yaml
+from evorl.config import parse_yaml
 from evorl.errors import ConfigError, RunError
 from evorl.runs.files import (
     JsonLines,
@@ -31,8 +31,7 @@ from evorl.runs.statistics import Estimate
 
 if TYPE_CHECKING:
     from evorl.config import RunConfig
-    from evorl.evolution.lineage import Lineage
-    from evorl.evolution.schedule import Schedule
+    from evorl.evolution import Lineage, Schedule
     from evorl.runs.saved_agent import SavedAgent
 
 CONFIG, SUMMARY, BEST, CHECKPOINTS = "config.yaml", "summary.json", "best", "checkpoints"
@@ -211,7 +210,7 @@ class RunDirectory:
         """The schedule that the run follows; None if it follows none."""
         if not (self.path / SCHEDULE).exists():
             return None
-        from evorl.evolution.schedule import read_schedule
+        from evorl.evolution import read_schedule
 
         return read_schedule(self.path / SCHEDULE)
 
@@ -271,7 +270,7 @@ class RunDirectory:
 
     def lineage(self) -> "Lineage":
         """Who was born, and how good everybody was."""
-        from evorl.evolution.lineage import read_lineage
+        from evorl.evolution import read_lineage
 
         return read_lineage(self.path / LINEAGE)
 

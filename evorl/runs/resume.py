@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evorl.config import RunConfig, parse_config
-from evorl.config.yaml_text import parse_yaml
+from evorl.config import RunConfig, parse_config, parse_yaml
 from evorl.errors import CheckpointError, ConfigError, RunError, one_line
-from evorl.evolution.schedule import Schedule, parse_schedule
+from evorl.evolution import Schedule, parse_schedule
 from evorl.runs.checkpoint import Checkpoint, Checkpoints
 from evorl.runs.directory import CHECKPOINTS, CONFIG, RunDirectory
 from evorl.runs.files import run_error

@@ -12,13 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from evorl.algorithms.base import Algorithm
-from evorl.config.registry import resolve
-from evorl.envs.spaces import SpaceAdapter
+from evorl.algorithms import Algorithm
+from evorl.config import resolve
+from evorl.envs import SpaceAdapter
 from evorl.errors import ConfigError, RunError, one_line
 from evorl.genome import Genome
-from evorl.networks.layout import Parameters, freeze, row_shapes
-from evorl.networks.spec import NetworkSpec, Spec
+from evorl.networks import NetworkSpec, Parameters, Spec, freeze, row_shapes
 
 WEIGHTS, FACTS = "weights.safetensors", "agent.json"
 

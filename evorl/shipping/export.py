@@ -26,8 +26,7 @@ from torch.export import Dim, ExportedProgram
 
 import evorl
 from evorl.errors import ConfigError, EvorlError, RunError, one_line
-from evorl.runs.agent import Agent, load_agent
-from evorl.runs.saved_agent import FACTS, SavedAgent, save_agent, write_facts
+from evorl.runs import FACTS, Agent, SavedAgent, load_agent, save_agent, write_facts
 from evorl.seeding import generator
 
 CHECKED = 1000  # random observations
@@ -59,7 +58,7 @@ class Decision(nn.Module):
         return {"action": action, **outputs}
 
 
-def export(agent: Agent, format: str, folder: Path, *, force: bool = False) -> Exported:
+def export_agent(agent: Agent, format: str, folder: Path, *, force: bool = False) -> Exported:
     """Write the agent into a new folder; nothing is changed if anything goes wrong."""
     chosen = FORMATS[format]
     check_packages(format)

@@ -10,19 +10,13 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from evorl.config import RunConfig
-from evorl.envs import EnvSpec
-from evorl.envs.pool import Pool
-from evorl.envs.spaces import SpaceAdapter
-from evorl.envs.vector import inspect
+from evorl.envs import EnvSpec, Pool, SpaceAdapter, inspect
 from evorl.errors import CheckpointError, RunError, one_line
-from evorl.networks.spec import Spec
-from evorl.pipeline.snapshot import POPULATION, Snapshot
-from evorl.runs.checkpoint import Checkpoint
-from evorl.runs.directory import BEST, LOCK, RunDirectory
-from evorl.runs.resume import make_checkpoints
-from evorl.runs.saved_agent import Interface, SavedAgent
+from evorl.networks import Spec
+from evorl.pipeline import POPULATION, Snapshot
+from evorl.runs import BEST, LOCK, Checkpoint, Interface, RunDirectory, SavedAgent, make_checkpoints
 from evorl.seeding import held_out
-from evorl.training.build import env_spec, make_algorithm, make_networks
+from evorl.training import env_spec, make_algorithm, make_networks
 
 TRIES, WAIT = 10, 0.2  # how often, and after how many seconds, to read again
 CHANGED = "the environment's observations or actions are not those that it was trained with"

@@ -16,11 +16,10 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.envs.make import Env, make_env
-from evorl.envs.rebuilding import Failure, with_trace
+from evorl.envs import Env, Failure, make_env, with_trace
 from evorl.errors import ConfigError, EvorlError, RunError, one_line
-from evorl.reporting.console import Console
-from evorl.runs.agent import Agent
+from evorl.reporting import Console
+from evorl.runs import Agent
 from evorl.shipping.select import Selected
 
 FPS = 30.0  # where the environment does not say
@@ -64,7 +63,7 @@ class Watched(NamedTuple):
     fps: float
 
 
-def watch(
+def watch_agent(
     selected: Selected,
     seeds: Sequence[int],
     output: Path,

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm, Trained
-from evorl.config import NetworkConfig, RunConfig, resolve
-from evorl.config.registry import did_you_mean
-from evorl.distributed.launch import local_ranks
-from evorl.distributed.replicas import Copies
-from evorl.distributed.world import World
+from evorl.algorithms import Algorithm, Trained
+from evorl.config import NetworkConfig, RunConfig, did_you_mean, resolve
+from evorl.distributed import Copies, World, local_ranks
 from evorl.envs import (
+    ActionSpec,
     EnvSpec,
     Episodes,
     ObservationSpec,
@@ -24,34 +22,33 @@ from evorl.envs import (
     make_vector_env,
     slots_for,
 )
-from evorl.envs.spaces import ActionSpec
 from evorl.errors import ConfigError
-from evorl.evolution.explore import make_explore
-from evorl.evolution.mutation import CheckedMutation, Mutation
-from evorl.evolution.schedule import Schedule
-from evorl.evolution.spaces import Space, Spaces
+from evorl.evolution import CheckedMutation, Mutation, Schedule, Space, Spaces, make_explore
 from evorl.experience import PrioritisedSampler, ReplayBuffer, Replays, Sampler, UniformSampler
 from evorl.genome import Architecture, Genome
 from evorl.machine import check_fits, set_threads
-from evorl.networks.layout import row_shapes
-from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.budget import Budget, RefuseAllDead
-from evorl.pipeline.champion import Confirm
-from evorl.pipeline.collect import Collect
-from evorl.pipeline.context import Context
-from evorl.pipeline.evaluate import Evaluate
-from evorl.pipeline.evolve import Evolve
-from evorl.pipeline.exchange import Exchange, Inherit
-from evorl.pipeline.gather import Broadcast, Gather
-from evorl.pipeline.learn import AnnealBeta, Learn
-from evorl.pipeline.report import Record, Show
-from evorl.pipeline.save import Storage
-from evorl.population.compiled import wants_compiling
-from evorl.population.grouping import kinds_of
-from evorl.population.population import Population
-from evorl.reporting.console import Console
-from evorl.reporting.tracking import Tracking
-from evorl.runs.directory import RunDirectory
+from evorl.networks import NetworkSpec, row_shapes
+from evorl.pipeline import (
+    AnnealBeta,
+    Broadcast,
+    Budget,
+    Collect,
+    Confirm,
+    Context,
+    Evaluate,
+    Evolve,
+    Exchange,
+    Gather,
+    Inherit,
+    Learn,
+    Record,
+    RefuseAllDead,
+    Show,
+    Storage,
+)
+from evorl.population import Population, kinds_of, wants_compiling
+from evorl.reporting import Console, Tracking
+from evorl.runs import RunDirectory
 from evorl.seeding import generator
 
 # What learning from a replay asks of an algorithm: options, and hyperparameters.

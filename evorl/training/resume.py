@@ -14,20 +14,14 @@ from typing import Literal
 from safetensors.torch import load
 from torch import Tensor
 
-from evorl.config import RunConfig, dump_config
-from evorl.config.loading import parse_text
-from evorl.distributed.world import World
+from evorl.config import RunConfig, dump_config, parse_text
+from evorl.distributed import World
 from evorl.errors import CheckpointError, ConfigError
-from evorl.evolution.schedule import Schedule
-from evorl.networks.initial import fresh_parameters
-from evorl.pipeline.context import Context
-from evorl.pipeline.report import Record
-from evorl.pipeline.save import Save, restore_states
-from evorl.pipeline.snapshot import STAGES, Snapshot
-from evorl.population.group import newborn
-from evorl.runs.checkpoint import Checkpoint
-from evorl.runs.directory import LINEAGE, METRICS, RunDirectory
-from evorl.runs.resume import find_started, with_known_choices
+from evorl.evolution import Schedule
+from evorl.networks import fresh_parameters
+from evorl.pipeline import STAGES, Context, Record, Save, Snapshot, restore_states
+from evorl.population import newborn
+from evorl.runs import LINEAGE, METRICS, Checkpoint, RunDirectory, find_started, with_known_choices
 from evorl.training.build import Parts, Run
 
 NOTHING = -1  # there is no checkpoint yet

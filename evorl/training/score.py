@@ -11,16 +11,13 @@ import numpy as np
 import torch
 
 import evorl
-from evorl.algorithms.base import Trained
+from evorl.algorithms import Trained
 from evorl.config import RunConfig
 from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
-from evorl.pipeline.context import Context, count_failures
-from evorl.pipeline.evaluate import Played, play
-from evorl.population.group import newborn
-from evorl.population.population import Population
-from evorl.reporting.console import Console
-from evorl.runs.saved_agent import SavedAgent, make_algorithm
-from evorl.runs.statistics import Estimate, Floats, interquartile_mean, interval
+from evorl.pipeline import Context, Played, count_failures, play
+from evorl.population import Population, newborn
+from evorl.reporting import Console
+from evorl.runs import Estimate, Floats, SavedAgent, interquartile_mean, interval, make_algorithm
 from evorl.seeding import generator, held_out
 from evorl.training.build import Run
 

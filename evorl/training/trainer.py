@@ -10,21 +10,22 @@ from typing import Any
 
 import evorl
 from evorl.config import RunConfig, load_config, parse_config, unused_options
-from evorl.distributed.launch import may_restart
-from evorl.distributed.world import World
+from evorl.distributed import World, may_restart
 from evorl.envs import EnvSpec, choose_backend
-from evorl.evolution.schedule import Schedule
-from evorl.pipeline.budget import generation_ends
-from evorl.pipeline.callbacks import Callback, Callbacks
-from evorl.pipeline.context import Context
-from evorl.pipeline.evolve import FollowSchedule
-from evorl.pipeline.save import Save, Storage
-from evorl.pipeline.task import Task
-from evorl.population.grouping import kinds_of
-from evorl.reporting.console import Console
-from evorl.reporting.tracking import refuse_missing
-from evorl.runs.directory import LINEAGE, METRICS
-from evorl.runs.resume import make_checkpoints
+from evorl.evolution import Schedule
+from evorl.pipeline import (
+    Callback,
+    Callbacks,
+    Context,
+    FollowSchedule,
+    Save,
+    Storage,
+    Task,
+    generation_ends,
+)
+from evorl.population import kinds_of
+from evorl.reporting import Console, refuse_missing
+from evorl.runs import LINEAGE, METRICS, make_checkpoints
 from evorl.training.build import Parts, Run, env_spec, make_parts, make_stages
 from evorl.training.resume import Resume, as_begun, open_directory, start
 from evorl.training.score import Score, score_run

@@ -94,7 +94,7 @@ BROKEN = {
 }
 
 
-# A launcher that restarts a job begins with these, or goes on.
+# A launcher that restarts a job begins with these, or resumes them.
 TRAINED = {"missing", "empty", "killed in its first generation"}
 
 
@@ -106,7 +106,7 @@ def test_every_command_is_in_this_table():
 @pytest.mark.parametrize("command", ON_A_RUN)
 def test_broken_runs_are_answered_in_one_line_and_stay(evorl, tmp_path, command, kind):
     if (command, kind) == ("resume", "killed in its first generation"):
-        pytest.skip("goes on: tests/distributed/test_resume.py")
+        pytest.skip("resumes: tests/distributed/test_resume.py")
     make_family_run(tmp_path, "run")
     BROKEN[kind](tmp_path / "run")
     before = everything_in(tmp_path)

@@ -19,7 +19,7 @@ LINE = {"generation": 3, "env_steps": 12_000, "evaluation_steps": 6_000, "best":
 
 
 def started(folder, name, *lines, **config):
-    """A run that goes on, or was stopped."""
+    """A run that is running, or was stopped."""
     directory = RunDirectory.create(folder, name)
     options = {"budget": {"env_steps": 48_000}, "population": {"size": 2}, **config}
     parsed = parse_config({"name": name, "env": {"id": "Acrobot-v1"}, **options})

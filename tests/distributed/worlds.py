@@ -20,8 +20,7 @@ from accelerate import Accelerator
 
 from evorl.cli.errors import one_line_errors
 from evorl.config import parse_config
-from evorl.distributed import launch, store
-from evorl.distributed import world as world_module
+from evorl.distributed import launch, store, world as world_module
 from evorl.distributed.launch import local_ranks
 from evorl.distributed.store import read_on_main_rank
 from evorl.distributed.world import World

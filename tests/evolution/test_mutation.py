@@ -6,8 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import MutationConfig

@@ -5,10 +5,8 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy import optimize
-from scipy import stats as scipy_stats
+from hypothesis import given, settings, strategies as st
+from scipy import optimize, stats as scipy_stats
 
 from evorl.config import ExploreConfig
 from evorl.evolution import pb2

@@ -2,8 +2,7 @@
 
 import numpy as np
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from evorl.experience import NStep, PrioritisedSampler, ReplayBuffer, SampleRequest, split_groups
 from evorl.seeding import generator

@@ -12,11 +12,11 @@ from evorl.reporting.console import render
 from evorl.reporting.generation_table import (
     Evaluated,
     birth_lines,
+    headline as headline_text,
     hyperparameter_line,
+    ranking as ranking_table,
     time_line,
 )
-from evorl.reporting.generation_table import headline as headline_text
-from evorl.reporting.generation_table import ranking as ranking_table
 from tests.synthetic import FAMILY, child, initial
 
 TABLE = """\

@@ -9,7 +9,7 @@ from evorl.cli.compare import comparison_lines
 from evorl.errors import RunError
 from evorl.evolution.schedule import Schedule, Segment
 from evorl.genome import Architecture
-from evorl.runs.compare import compare, read_runs
+from evorl.runs.compare import compare_runs, read_runs
 from evorl.runs.statistics import probability_of_improvement, summarise_group
 from evorl.seeding import generator
 from tests.synthetic import HYPERPARAMETERS, make_run
@@ -26,7 +26,7 @@ def runs_of(folder, name, scores, *options, **config):
 
 
 def compared(*paths):
-    return compare(read_runs([path for group in paths for path in group]))
+    return compare_runs(read_runs([path for group in paths for path in group]))
 
 
 def labels(comparison):

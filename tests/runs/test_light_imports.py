@@ -46,8 +46,8 @@ def test_comparing_runs(tmp_path):
     make_run(tmp_path, "two", seed=2)
     code = """
 from pathlib import Path
-from evorl.runs.compare import compare, read_runs
-groups = compare(read_runs(Path(sys.argv[1]).iterdir())).groups["CartPole-v1"]
+from evorl.runs.compare import compare_runs, read_runs
+groups = compare_runs(read_runs(Path(sys.argv[1]).iterdir())).groups["CartPole-v1"]
 assert groups[0].summary.runs == 2
 """
     assert set(loaded(code, tmp_path)) == {"numpy", "scipy"}

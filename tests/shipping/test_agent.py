@@ -14,7 +14,7 @@ from evorl.errors import ConfigError
 from evorl.reporting.console import Console
 from evorl.runs.agent import Agent, load_agent
 from evorl.runs.saved_agent import save_agent
-from evorl.shipping.export import FORMATS, export
+from evorl.shipping.export import FORMATS, export_agent
 from evorl.training.score import play_alone
 from tests.networks.test_export import several
 from tests.shipping.worlds import (
@@ -156,7 +156,7 @@ def test_a_user_s_algorithm_is_scored(careful):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_user_s_algorithm_is_exported(careful, tmp_path, format):
-    done = export(Agent(careful), format, tmp_path / "out")
+    done = export_agent(Agent(careful), format, tmp_path / "out")
     assert done.difference < 1e-5
     model = FORMATS[format].read(tmp_path / "out")
     obs = np.random.default_rng(2).normal(size=(300, 5)).astype(np.float32)
@@ -172,7 +172,7 @@ def test_loading_imports_nothing_and_acting_says_what_is_missing(tmp_path):
         agent.act(np.zeros(5))
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(ConfigError, match="no_such_module"):
-        export(agent, "pt2", tmp_path / "out")
+        export_agent(agent, "pt2", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from tests.cli.test_cli import BROKEN, CARTPOLE, TINY, assert_one_error
-from tests.shipping.worlds import make_run as make_world
-from tests.shipping.worlds import population_of
+from tests.shipping.worlds import make_run as make_world, population_of
 from tests.synthetic import make_family_run
 
 torch.set_num_threads(1)

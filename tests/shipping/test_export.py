@@ -12,7 +12,7 @@ import torch
 
 from evorl.errors import RunError
 from evorl.runs.agent import Agent
-from evorl.shipping.export import FORMATS, Decision, export, model_of, random_observations
+from evorl.shipping.export import FORMATS, Decision, export_agent, model_of, random_observations
 from evorl.shipping.select import select_agent
 from tests.shipping.worlds import (
     ACTION_START,
@@ -77,7 +77,7 @@ def exported(request, runs, tmp_path_factory):
     for form, k in CASES:
         directory, raw, _ = runs[form]
         target = folder / f"{form}-{k}"
-        export(Agent(select_agent(directory.path, 10 + k).agent), request.param, target)
+        export_agent(Agent(select_agent(directory.path, 10 + k).agent), request.param, target)
         np.save(target / "obs.npy", raw)
     run_outside(folder)
     return folder
@@ -154,7 +154,7 @@ def test_a_model_that_differs_is_not_written(runs, tmp_path, monkeypatch, change
     right = FORMATS["pt2"]
     monkeypatch.setitem(FORMATS, "pt2", right._replace(read=wrong))
     with pytest.raises(RunError, match=f"the pt2 model .*{says}.*nothing was written"):
-        export(agent_of(runs), "pt2", tmp_path / "out")
+        export_agent(agent_of(runs), "pt2", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,14 +167,14 @@ def test_an_agent_that_cannot_be_exported_is_one_line(runs, tmp_path):
     agent = agent_of(runs)
     agent.algorithm = Fickle()
     with pytest.raises(RunError, match="cannot export this agent: ") as caught:
-        export(agent, "pt2", tmp_path / "out")
+        export_agent(agent, "pt2", tmp_path / "out")
     assert len(str(caught.value).splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_leaves_nothing_and_keeps_the_old(runs, tmp_path, monkeypatch):
     agent, folder = agent_of(runs), tmp_path / "out"
-    export(agent, "safetensors", folder)
+    export_agent(agent, "safetensors", folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     def full(agent, folder):
@@ -182,7 +182,7 @@ def test_a_full_disk_leaves_nothing_and_keeps_the_old(runs, tmp_path, monkeypatc
 
     monkeypatch.setitem(FORMATS, "onnx", FORMATS["onnx"]._replace(write=full))
     with pytest.raises(RunError, match="out: cannot be written: No space left on device"):
-        export(agent, "onnx", folder, force=True)
+        export_agent(agent, "onnx", folder, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -190,7 +190,7 @@ def test_a_full_disk_leaves_nothing_and_keeps_the_old(runs, tmp_path, monkeypatc
 def test_a_saved_agent_is_not_an_export_that_may_be_replaced(runs, tmp_path):
     best = runs["vector"][0].path / "best"
     with pytest.raises(RunError, match="is not an export of evorl"):
-        export(agent_of(runs), "safetensors", best, force=True)
+        export_agent(agent_of(runs), "safetensors", best, force=True)
     assert (best / "agent.json").exists()
 
 

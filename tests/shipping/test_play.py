@@ -19,9 +19,9 @@ from evorl.reporting.console import Console
 from evorl.runs.agent import Agent, load_agent
 from evorl.runs.statistics import interquartile_mean
 from evorl.seeding import fresh
-from evorl.shipping.export import export
+from evorl.shipping.export import export_agent
 from evorl.shipping.select import select_agent
-from evorl.shipping.watch import filming, watch
+from evorl.shipping.watch import filming, watch_agent
 from evorl.training.score import play_alone
 from tests.shipping.worlds import ACTION_START, World, make_run, population_of, saved
 from tests.synthetic import HYPERPARAMETERS
@@ -80,7 +80,7 @@ def test_evaluate_is_a_plain_loop_with_the_exported_module(evorl, tmp_path, form
         run = make_run(tmp_path, population_of(form), form=form)
         env = gymnasium.make("World-v0", form=form)
     selected = select_agent(run.path)
-    export(Agent(selected.agent), "safetensors", tmp_path / "model")
+    export_agent(Agent(selected.agent), "safetensors", tmp_path / "model")
     seeds = fresh(7, 12, selected.used_seeds)
     expected = plain_returns(load_agent(tmp_path / "model"), env, seeds)
     assert len(set(expected)) > 2
@@ -154,7 +154,7 @@ def test_a_film_has_a_frame_for_every_step(evorl, tmp_path):
 
 def test_a_film_shows_what_was_rendered(tmp_path):
     run = make_run(tmp_path, population_of("vector"), length=6)
-    done = watch(select_agent(run.path), [3, 4], tmp_path / "a.mp4", QUIET)
+    done = watch_agent(select_agent(run.path), [3, 4], tmp_path / "a.mp4", QUIET)
     frames, fps = frames_of(tmp_path / "a.mp4")
     assert (len(frames), fps, done.fps) == (done.frames, 20, 20)
     assert done.frames == sum(one.steps + 1 for one in done.episodes)
@@ -201,16 +201,16 @@ def test_a_long_episode_is_cut(evorl, tmp_path):
 def test_an_older_film_is_replaced_only_by_a_whole_one(tmp_path):
     run = make_run(tmp_path, population_of("vector"), length=6)
     film = tmp_path / "a.mp4"
-    watch(select_agent(run.path), [3], film, QUIET)
+    watch_agent(select_agent(run.path), [3], film, QUIET)
     before = film.read_bytes()
     broken = make_run(tmp_path, population_of("vector"), name="broken", fail_at=4)
     with pytest.raises(EnvError, match="raised while it was filmed: ValueError: the simulator"):
-        watch(select_agent(broken.path), [3], film, QUIET)
+        watch_agent(select_agent(broken.path), [3], film, QUIET)
     assert film.read_bytes() == before
     with pytest.raises(KeyboardInterrupt):
         interrupted(film)
     assert film.read_bytes() == before
-    watch(select_agent(run.path), [3, 4, 5], film, QUIET)
+    watch_agent(select_agent(run.path), [3, 4, 5], film, QUIET)
     assert film.read_bytes() != before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4", "broken", "run"]
 
@@ -257,13 +257,13 @@ def test_no_picture_where_a_package_is_missing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(World, "render", render)
     with pytest.raises(RunError, match="needs a package to render"):
-        watch(select_agent(run.path), [1], tmp_path / "a.mp4", QUIET)
+        watch_agent(select_agent(run.path), [1], tmp_path / "a.mp4", QUIET)
 
 
 def test_a_gif_cannot_be_too_fast(tmp_path):
     run = make_run(tmp_path, population_of("vector"))
     with pytest.raises(ConfigError, match=r"--fps: a \.gif shows 50 frames"):
-        watch(select_agent(run.path), [1], tmp_path / "a.gif", QUIET, fps=60)
+        watch_agent(select_agent(run.path), [1], tmp_path / "a.gif", QUIET, fps=60)
 
 
 def test_a_saved_agent_plays_as_it_did_in_its_population(tmp_path):

@@ -148,7 +148,7 @@ def test_an_environment_that_is_gone_is_refused(run):
     assert "Gone-v0" in refusal(run.path, error=ConfigError)
 
 
-# while the run goes on
+# while the run is training
 
 
 def test_the_best_is_replaced_while_it_is_read(run, population, monkeypatch):

@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from evorl.evolution.change import NOISE, describe_architectures
-from evorl.evolution.lineage import Birth, Lineage, left
+from evorl.evolution import NOISE, Birth, Lineage, describe_architectures, left
 from evorl.reporting.report.metrics import MetricsLine
 from evorl.reporting.report.page import short
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from evorl.evolution.lineage import first_problem
-from evorl.runs.files import JsonLines, run_error
+from evorl.evolution import first_problem
+from evorl.runs import JsonLines, run_error
 
 
 @dataclass(frozen=True)

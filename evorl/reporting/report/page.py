@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.errors import one_line
-from evorl.runs.files import atomic_write, reason, run_error
+from evorl.runs import atomic_write, reason, run_error
 
 MARK = "<!doctype html>\n<!-- evorl report -->\n"  # by which a report knows its own
 ORDER = (  # of the scripts, which become one

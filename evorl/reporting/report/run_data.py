@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.errors import RunError
-from evorl.evolution.lineage import Lineage
+from evorl.evolution import Lineage
 from evorl.reporting.report.agents import (
     agents,
     known_rows,
@@ -19,18 +19,23 @@ from evorl.reporting.report.agents import (
 )
 from evorl.reporting.report.metrics import MetricsLine, read_metrics, running_seconds
 from evorl.reporting.report.page import short, shorts
-from evorl.runs.compare import Comparison, compare, read_runs
-from evorl.runs.directory import (
+from evorl.runs import (
     BEST,
     CONFIG,
     LINEAGE,
     METRICS,
     SCHEDULE,
     SUMMARY,
+    Comparison,
     RunDirectory,
+    compare_runs,
+    field,
+    parse_json,
+    read_bytes,
+    read_runs,
+    run_error,
+    state_of,
 )
-from evorl.runs.files import field, parse_json, read_bytes, run_error
-from evorl.runs.status import state_of
 
 BEST_AGENT = f"{BEST}/agent.json"
 AXES = {"log": "log", "reverse_log": "reverse_log", "power_of_two": "log2"}
@@ -240,7 +245,7 @@ def payload(runs: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     finished = {Path(run["path"]): n for n, run in runs.items() if run["state"] == "finished"}
     comparison = None
     if len(runs) > 1 and finished:
-        comparison = _comparison(compare(read_runs(finished)), finished)
+        comparison = _comparison(compare_runs(read_runs(finished)), finished)
     return {"runs": list(runs.values()), "comparison": comparison}
 
 

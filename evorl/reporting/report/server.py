@@ -24,7 +24,7 @@ from evorl import __version__
 from evorl.errors import EvorlError, RunError
 from evorl.reporting.report.page import render, short, shorts
 from evorl.reporting.report.run_data import BEST_AGENT, payload, read_run
-from evorl.runs.directory import (
+from evorl.runs import (
     BEST,
     CHECKPOINTS,
     CONFIG,
@@ -34,9 +34,13 @@ from evorl.runs.directory import (
     SCHEDULE,
     SUMMARY,
     RunDirectory,
+    is_run,
+    last_change,
+    reason,
+    run_error,
+    runs_below,
+    state_of,
 )
-from evorl.runs.files import reason, run_error
-from evorl.runs.status import is_run, last_change, runs_below, state_of
 
 FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, SCHEDULE, LOCK, CHECKPOINTS, BEST, BEST_AGENT)
 MILLISECONDS = 3000  # between two questions of a page for newer data

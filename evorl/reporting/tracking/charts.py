@@ -7,8 +7,7 @@ parent's until the child left it, and so on up to the first ancestor: nothing of
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from evorl.evolution.change import describe_architectures
-from evorl.evolution.lineage import Ancestor, Fitness, Lineage, left
+from evorl.evolution import Ancestor, FitnessLine, Lineage, describe_architectures, left
 from evorl.reporting.tracking.run_reader import RunReader, mean_change
 
 POINTS = 10_000  # that W&B shows of a chart, and rows of a table
@@ -22,7 +21,7 @@ class Point(NamedTuple):
     """One generation of a line of descent."""
 
     ancestor: Ancestor
-    measured: Fitness
+    measured: FitnessLine
     fitness: float
 
 

@@ -8,11 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evorl.config import RunConfig
-from evorl.evolution.lineage import Effect, Lineage, parse_line
-from evorl.runs.directory import BEST, LINEAGE, METRICS, RunDirectory
-from evorl.runs.files import JsonLines
-from evorl.runs.saved_agent import FACTS
-from evorl.runs.statistics import interquartile_mean
+from evorl.evolution import Effect, Lineage, parse_line
+from evorl.runs import BEST, FACTS, LINEAGE, METRICS, JsonLines, RunDirectory, interquartile_mean
 
 
 class Row(NamedTuple):

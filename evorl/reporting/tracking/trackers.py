@@ -27,9 +27,7 @@ from evorl.config import RunConfig, dump_config
 from evorl.reporting.console import Console
 from evorl.reporting.tracking.charts import charts
 from evorl.reporting.tracking.run_reader import Row, RunReader
-from evorl.runs.directory import BEST, RunDirectory
-from evorl.runs.files import atomic_write
-from evorl.runs.saved_agent import FACTS, WEIGHTS
+from evorl.runs import BEST, FACTS, WEIGHTS, RunDirectory, atomic_write
 
 WANDB, TENSORBOARD, IDENTITY = "wandb", "tensorboard", "wandb.json"  # in the run's folder
 

@@ -10,7 +10,7 @@ from evorl.config import RunConfig, TrackingConfig
 from evorl.errors import ConfigError, one_line
 from evorl.reporting.console import Console
 from evorl.reporting.tracking.run_reader import Row, RunReader
-from evorl.runs.directory import RunDirectory
+from evorl.runs import RunDirectory
 
 if TYPE_CHECKING:
     from evorl.reporting.tracking.trackers import TensorBoard, WeightsAndBiases

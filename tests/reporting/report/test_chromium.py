@@ -367,7 +367,7 @@ def test_the_report_of_the_dashboard_follows_the_run(dashboard, visit, tmp_path)
         "old => document.querySelector('[data-chart=fitness] .crowd').getAttribute('d') !== old",
         arg=before,
     )
-    assert page.evaluate("window.untouched")  # not loaded anew
+    assert page.evaluate("window.untouched")  # not loaded again
     assert chart(page, "fitness").locator(".record").count() == 0
     assert page.locator("#tooltip").inner_text() == tip
     assert chart(page, "tree").evaluate("one => one === document.activeElement")

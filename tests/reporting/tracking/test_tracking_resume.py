@@ -1,4 +1,4 @@
-"""A run that goes on is the same W&B run, and nothing is told twice or left out."""
+"""A resumed run is the same W&B run, and nothing is told twice or left out."""
 
 import json
 import shutil
@@ -65,7 +65,7 @@ def test_an_older_checkpoint_is_not_told_twice(tracked):
 
 
 def test_nor_the_very_beginning(tracked):
-    """Without any checkpoint a run starts anew; its first generations are on W&B already."""
+    """Without any checkpoint a run starts again; its first generations are on W&B already."""
     shutil.rmtree(tracked / "checkpoints")
     with pytest.warns(UserWarning, match="there is no checkpoint yet"):
         resume(tracked, MORE)
@@ -129,7 +129,7 @@ def test_a_log_that_is_cut_off_is_read_up_to_there(tracked):
 
 @pytest.mark.slow
 def test_after_a_kill_nothing_is_missing(home, tmp_path):
-    """W&B's log ends somewhere; whatever it lacks is told when the run goes on."""
+    """W&B's log ends somewhere; whatever it lacks is told when the run resumes."""
     file = tmp_path / "run.yaml"
     file.write_text(dump_yaml(BASE | {"budget": {"env_steps": 20_000}}))
     command = [sys.executable, "-m", "evorl", "train", str(file), OFFLINE]
