@@ -7,10 +7,15 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from evorl.config import resolve
+from evorl.genome import Architecture, Genome
+from evorl.networks.spec import NetworkSpec
 from evorl.runs.agent import load_agent
 from tests.cli.answers import assert_one_error
 from tests.distributed.runs import Run, deterministic, generation_of, wait_for
+from tests.reference import LoneAgent, fold_one, learn_alone, population_of, random_samples
 from tests.training.own_parts import write_parts
 
 pytestmark = pytest.mark.slow
@@ -168,6 +173,12 @@ class Shared(Whole):
 
 class Silent(evorl.OffPolicy):
     pass
+
+def broken(returns): return returns[99]
+
+def spoiled(genome, state, random):
+    genome.hyperparameters["rate"] = 5
+    return genome, state
 """
 REFUSED = {
     "Plain": "learns from a replay, but has no n_step, updates, learning_starts; make it a subclass"
@@ -179,7 +190,7 @@ REFUSED = {
 }
 
 
-def train_plain(evorl, folder, name):
+def train_plain(evorl, folder, name, *overrides):
     (folder / "my_module.py").write_text(PLAIN)
     (folder / "plain.yaml").write_text(
         f"env: {{id: CartPole-v1, backend: sync}}\n"
@@ -188,7 +199,7 @@ def train_plain(evorl, folder, name):
         "budget: {env_steps: 4000}\n"
         "compile: false\n"
     )
-    return evorl("train", "plain.yaml", "-q")
+    return evorl("train", "plain.yaml", "-q", *overrides)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -200,8 +211,78 @@ def test_an_algorithm_that_lacks_something(evorl, tmp_path, my_module, name):
     assert (tmp_path / "runs").exists() == (name == "Shared")  # that is known after a while only
 
 
+LINE = 1 + PLAIN.splitlines().index("def broken(returns): return returns[99]")
+BROKEN = {
+    "evaluation.fitness=my_module:broken": "evaluation.fitness: 'my_module:broken' raised"
+    f" IndexError: index 99 is out of bounds for axis 0 with size 10 (my_module.py, line {LINE})",
+    "evolution.mutation.my_module:spoiled=1e6": "evolution.mutation: 'my_module:spoiled' returned"
+    " hyperparameters.rate: must be at most 1, got 5",
+}
+
+
+@pytest.mark.parametrize("override", BROKEN)
+def test_a_part_that_breaks_while_it_runs(evorl, tmp_path, my_module, override):
+    certain = ["evolution.selection.min_gap=0", "evolution.mutation.hyperparameters=0"]
+    code, out, err = train_plain(evorl, tmp_path, "Whole", override, *certain)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1] == f"error: {BROKEN[override]}"
+    assert "Traceback" not in err
+
+
 def test_neither_clipping_nor_a_target_network_is_needed(evorl, tmp_path, my_module):
     """Nor anything random: agents then act greedily."""
     code, out, err = train_plain(evorl, tmp_path, "Whole")
     assert code == 0, err
     assert "held-out score" in out
+
+
+class LoneSoftAgent(LoneAgent):
+    """One soft Q-learner trained alone, by plain PyTorch."""
+
+    def learn(self, obs, action, rewards, next_obs, bootstrap, importance):
+        temperature = self.hp["temperature"]
+        windows = zip(rewards.tolist(), bootstrap.tolist(), strict=True)
+        folded = [fold_one(window, steps, self.hp["gamma"]) for window, steps in windows]
+        reward, discount = torch.tensor(folded, dtype=obs.dtype).T
+        with torch.no_grad():
+            soft = temperature * torch.log(torch.exp(self.target(next_obs) / temperature).sum(1))
+        value = self.online(obs).gather(1, action[:, None]).squeeze(1)
+        loss = (
+            importance * nn.SmoothL1Loss(reduction="none")(value, reward + discount * soft)
+        ).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.online.parameters(), self.hp["max_grad_norm"])
+        self.optimizer.step()
+        self.updates += 1
+        self._move_target()
+        return loss.item()
+
+
+def test_it_learns_what_plain_pytorch_learns(tmp_path, my_module):
+    """Agents of several architectures and temperatures side by side, each as if alone."""
+    write_parts(tmp_path)
+    my_module(tmp_path)
+    algorithm, spec = resolve("algorithm", "my_module:SoftDQN")(), NetworkSpec(5, 3)
+    shapes = [Architecture((16, 12)), Architecture((40,), "tanh", True, True), Architecture((9, 9))]
+    genomes = [
+        Genome(
+            i, {"q": shape}, algorithm.hyperparameters | {"temperature": 0.3 * (i + 1), "tau": 0.1}
+        )
+        for i, shape in enumerate(shapes)
+    ]
+    population = population_of(genomes, spec, algorithm, seed=1, dtype=torch.float64)
+    options = {"double": False, "loss_kind": "huber", "periodic": False}
+    alone = [
+        LoneSoftAgent(spec, own, population.state(i), **options) for i, own in enumerate(genomes)
+    ]
+    random = np.random.default_rng(0)
+    for _ in range(30):
+        requests = population.requests(np.full(3, 2))
+        samples = random_samples(requests, spec, random, steps=3)
+        population.learn(samples, requests)
+        learn_alone(alone, samples, requests)
+    for i, agent in enumerate(alone):
+        for part, own in agent.parts().items():
+            for name, value in getattr(population.state(i), part).items():
+                torch.testing.assert_close(value, own[name], rtol=0, atol=1e-9)
