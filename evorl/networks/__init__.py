@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.networks.initial import fresh_parameters as fresh_parameters
+    from evorl.networks.initialization import fresh_parameters as fresh_parameters
     from evorl.networks.layout import (
         Layout as Layout,
         NetworkLayout as NetworkLayout,
