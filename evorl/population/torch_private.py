@@ -15,16 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-<<<<<<< HEAD:evorl/population/torch_private.py
 from evorl.algorithms import Algorithm, Batch, Hyperparameters
 from evorl.experience import Samples
-from evorl.networks import Masks, Signature
-=======
-from evorl.algorithms.base import Algorithm, Batch, Hyperparameters
-from evorl.experience.transitions import Samples
-from evorl.networks.layout import Signature
-from evorl.networks.masks import LayerMask, Masks
->>>>>>> coretests:evorl/population/programs.py
+from evorl.networks import LayerMask, Masks, Signature
 from evorl.population.group import Group, Matrices
 from evorl.population.update import (
     Found,
@@ -78,19 +71,12 @@ class UpdatePrograms:
         shape = shape_of(group)
         if shape not in self.functions:
             function = functional_update(group.layout, group.networks, self.algorithm, group.names)
-<<<<<<< HEAD:evorl/population/torch_private.py
-            self.functions[shape] = torch.compile(function, fullgraph=True)
-        update, values = self.functions[shape], group.hyperparameters.values
-        before, found = group.matrices, list[Found]()
-        for (batch, _), own in zip(updates_of(group, samples, numbers), numbers, strict=True):
-=======
             self.functions[shape] = torch.compile(_apart_from_others(function), fullgraph=True)
         # the same memory without the marks of _mark_sizes, which this program would refuse
         before = Matrices(*(matrix.detach() for matrix in group.matrices))
         masks = {name: _detached(own) for name, own in group.masks.items()}
         values, found = group.hyperparameters.values.detach(), list[Found]()
-        for batch, own in updates_of(group, samples, numbers):
->>>>>>> coretests:evorl/population/programs.py
+        for (batch, _), own in zip(updates_of(group, samples, numbers), numbers, strict=True):
             apart = Batch(*(field.contiguous() for field in batch))
             one, before = self.functions[shape](before, masks, apart, values, own.contiguous())
             found.append(one)

@@ -9,7 +9,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from evorl.population.programs import RoundPrograms, UpdatePrograms
 
 from evorl.algorithms.dqn import DQN
 from evorl.experience.transitions import Samples
@@ -17,6 +16,7 @@ from evorl.genome import Architecture
 from evorl.networks.spec import NetworkSpec
 from evorl.population.compiled import WORTH_UPDATES, CompiledRounds, has_compiler, wants_compiling
 from evorl.population.grouping import kinds_of
+from evorl.population.torch_private import RoundPrograms, UpdatePrograms
 from tests.population.test_population import (
     MIXED,
     PARTS,
