@@ -462,7 +462,7 @@ def trainings(monkeypatch):
             directory=directory.path,
         )
 
-    monkeypatch.setitem(sys.modules, "evorl.training.trainer", types.SimpleNamespace(train=train))
+    monkeypatch.setattr("evorl.training.train", train)
     return asked
 
 
@@ -586,8 +586,7 @@ def interrupted(monkeypatch):
                 made.write_config(dump_config(config))
             raise KeyboardInterrupt
 
-        trainer = types.SimpleNamespace(train=train)
-        monkeypatch.setitem(sys.modules, "evorl.training.trainer", trainer)
+        monkeypatch.setattr("evorl.training.train", train)
 
     return set_up
 
