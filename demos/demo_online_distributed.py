@@ -33,7 +33,7 @@ def train(config: evorl.RunConfig, world: evorl.World, stack: ExitStack) -> None
     stages, context = run.stages, evorl.Context(run.parts.population.size)
     stateful = [stages.confirm, stages.evolve]  # what a checkpoint keeps besides the agents
     save = evorl.Save(world, run.config, run.storage, run.parts.replays, stateful)
-    evorl.start(run, context, save)
+    evorl.start_run(run, context, save)
 
     while not context.finished:
         while context.iteration < context.ends:  # a generation; equally long on all ranks

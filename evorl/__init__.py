@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         make_run as make_run,
         observation_spec as observation_spec,
         score_run as score_run,
-        start as start,
+        start_run as start_run,
         train as train,
     )
 
@@ -83,7 +83,7 @@ __version__ = "0.1.0"
 def lazy_door(file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """A package's `__getattr__`, `__dir__` and `__all__`: all that its TYPE_CHECKING block imports.
 
-    So a room shows in one place what it offers, and nobody loads what they don't use.
+    So each room lists in one place what it offers, and what is not used is never imported.
     """
     path = Path(file)
     package = "evorl" if path.parent.name == "evorl" else f"evorl.{path.parent.name}"

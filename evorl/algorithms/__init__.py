@@ -13,8 +13,8 @@ if TYPE_CHECKING:
         Trained as Trained,
         discounted as discounted,
     )
-    from evorl.algorithms.declaration import Declaration as Declaration, OffPolicy as OffPolicy
     from evorl.algorithms.dqn import DQN as DQN
+    from evorl.algorithms.hyperparameters import Declaration as Declaration, OffPolicy as OffPolicy
     from evorl.algorithms.noise import NoiseStreams as NoiseStreams
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.algorithms.declaration import Declaration
+from evorl.algorithms.hyperparameters import Declaration
 from evorl.envs import ActionSpec
 from evorl.errors import ConfigError
 from evorl.networks import Networks, NetworkSpec, ParameterSpec, Weights

@@ -24,7 +24,7 @@ from evorl.algorithms.base import (
     Trained,
     discrete_actions,
 )
-from evorl.algorithms.declaration import MOST, OffPolicy
+from evorl.algorithms.hyperparameters import MOST, OffPolicy
 from evorl.config import hyperparameter
 from evorl.envs import ActionSpec
 from evorl.networks import Networks, NetworkSpec

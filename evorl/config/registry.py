@@ -22,7 +22,7 @@ class _Kind(NamedTuple):
 
 KINDS = {
     "algorithm": _Kind(
-        {"dqn": "evorl.algorithms.dqn:DQN"}, base="evorl.algorithms.declaration:Declaration"
+        {"dqn": "evorl.algorithms.dqn:DQN"}, base="evorl.algorithms.hyperparameters:Declaration"
     ),
     "selection": _Kind(
         {

@@ -46,7 +46,7 @@ class RunConfig(Section):
     seed: int = option(1, "Seed of all random numbers.", ge=0, le=2**32 - 1)
     compile: AutoBool = option("auto", "Whether updates are compiled; auto decides by the run.")
     env: EnvConfig
-    algorithm: Any = None  # an instance of evorl.algorithms.declaration.Declaration
+    algorithm: Any = None  # an instance of evorl.algorithms.hyperparameters.Declaration
     network: NetworkConfig = section(NetworkConfig)
     replay: ReplayConfig = section(ReplayConfig)
     population: PopulationConfig = section(PopulationConfig)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         may_restart as may_restart,
     )
     from evorl.distributed.mesh import Mesh as Mesh, lay_out as lay_out
-    from evorl.distributed.replicas import Copies as Copies
+    from evorl.distributed.replicas import Replicas as Replicas
     from evorl.distributed.store import read_on_main_rank as read_on_main_rank
     from evorl.distributed.world import World as World
 else:

@@ -10,7 +10,7 @@ from torch import Tensor
 from evorl.distributed.world import World
 
 
-class Copies:
+class Replicas:
     """Sums and maxima over the ranks with the same agents; without others, everything is itself."""
 
     def __init__(self, world: World | None = None) -> None:

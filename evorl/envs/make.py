@@ -45,7 +45,7 @@ class EnvSpec:
 
 
 class LastObservationKept(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Copies an episode's last observation, and drops infos.
+    """Replicas an episode's last observation, and drops infos.
 
     Vector environments reset before they copy, so an environment that returns its own buffer would
     show the next episode's first observation as the last one of this. Infos are never read:

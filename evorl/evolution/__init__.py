@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.evolution.change import (
+    from evorl.evolution.describe import (
         NOISE as NOISE,
         describe_architectures as describe_architectures,
         describe_number as describe_number,

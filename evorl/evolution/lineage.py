@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, TypeAdapter, ValidationError
 
 from evorl.errors import RunError, one_line
-from evorl.evolution.change import describe_change
+from evorl.evolution.describe import describe_change
 from evorl.genome import Genome
 
 

@@ -182,7 +182,7 @@ def _reset(
 ) -> AgentState:
     online, target, m, v, steps = state
     weight = online[layer.incoming[0].segment]
-    bound = 1 / np.sqrt(weight.numel() / layer.size)  # of fan in, as in initial.py
+    bound = 1 / np.sqrt(weight.numel() / layer.size)  # of fan in, as in initialization.py
     for axis in layer.incoming:
         shape = list(online[axis.segment].shape)
         shape[axis.axis] = len(units)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from evorl.experience.loader import ReplayLoader as ReplayLoader
     from evorl.experience.nstep import NStep as NStep
     from evorl.experience.priority import linear_beta as linear_beta
+    from evorl.experience.replay_files import Replays as Replays
     from evorl.experience.requests import (
         SampleRequest as SampleRequest,
         split_groups as split_groups,
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
         Sampler as Sampler,
         UniformSampler as UniformSampler,
     )
-    from evorl.experience.storage import Replays as Replays
     from evorl.experience.transitions import Samples as Samples, Transitions as Transitions
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

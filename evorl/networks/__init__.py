@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.networks.initial import fresh_parameters as fresh_parameters
+    from evorl.networks.initialization import fresh_parameters as fresh_parameters
     from evorl.networks.layout import (
         Layout as Layout,
         NetworkLayout as NetworkLayout,
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         signature as signature,
     )
     from evorl.networks.masks import (
+        LayerMask as LayerMask,
         Masks as Masks,
         layers_with_skips as layers_with_skips,
         make_masks as make_masks,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from evorl.pipeline.exchange import Exchange as Exchange, Inherit as Inherit
     from evorl.pipeline.gather import Broadcast as Broadcast, Gather as Gather
     from evorl.pipeline.learn import AnnealBeta as AnnealBeta, Learn as Learn
-    from evorl.pipeline.report import Record as Record, Show as Show
+    from evorl.pipeline.record import Record as Record, Show as Show
     from evorl.pipeline.save import (
         Save as Save,
         Storage as Storage,

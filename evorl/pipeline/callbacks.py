@@ -92,7 +92,7 @@ class Callbacks:
             except Exception as error:
                 name, why = type(callback).__name__, f"{type(error).__name__}: {error}"
                 what = f"{self.directory}: callback {name}.{hook} failed: {why}"
-                raise RunError(one_line(f"{what}; mend it, and resume the run")) from error
+                raise RunError(one_line(f"{what}; fix it, and resume the run")) from error
         if hook != "on_generation_begin":  # else its own end is to come
             snapshot.finished |= self._stop
 

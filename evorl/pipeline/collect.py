@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evorl.algorithms import NoiseStreams
-from evorl.distributed import Copies
+from evorl.distributed import Replicas
 from evorl.envs import Step, VectorEnv
 from evorl.experience import NStep, ReplayBuffer, Sampler, Transitions
 from evorl.pipeline.context import Context, count_failures
@@ -30,11 +30,11 @@ class Collect:
         seed: int,
         first: int = 0,
         copy: int = 0,
-        copies: Copies | None = None,
+        copies: Replicas | None = None,
         exchange: Exchange | None = None,
     ) -> None:
         """`first` is the number of this rank's first agent; `copy` its place on the data axis."""
-        self.copies, self.exchange = copies or Copies(), exchange
+        self.copies, self.exchange = copies or Replicas(), exchange
         self.population, self.env, self.buffer, self.sampler = population, env, buffer, sampler
         self.seed, self.first, self.copy = seed, first, copy
         self.num_envs = env.num_envs // population.size

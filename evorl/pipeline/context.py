@@ -80,7 +80,7 @@ def count_failures(progress: Progress, failures: Failures) -> None:
     for failure in failures.take():
         progress.failures += 1
         if progress.failures > limit:
-            what = f"raised too often ({progress.failures}, {limit} allowed; mend it or allow more)"
+            what = f"raised too often ({progress.failures}, {limit} allowed; fix it or allow more)"
             raise with_trace(f"env.max_failures: {failures.env_id!r} {what}", failure)
         warnings.warn(
             f"{failures.env_id!r} raised, and a new environment took its place"

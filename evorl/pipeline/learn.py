@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evorl.config import BudgetConfig, ReplayConfig
-from evorl.distributed import Copies
+from evorl.distributed import Replicas
 from evorl.experience import ReplayBuffer, ReplayLoader, Sampler, linear_beta
 from evorl.pipeline.budget import spent
 from evorl.pipeline.context import Context
@@ -29,9 +29,9 @@ class Learn:
         sampler: Sampler,
         learning_starts: int = 0,
         updates: int = 1,
-        copies: Copies | None = None,
+        copies: Replicas | None = None,
     ) -> None:
-        self.copies = copies or Copies()
+        self.copies = copies or Replicas()
         self._all_ready, self._least = False, 1  # items of a replay that can be learned from
         self.population, self.buffer, self.sampler = population, buffer, sampler
         self.learning_starts, self.updates = learning_starts, updates

@@ -2,8 +2,8 @@
 
 Legend: U updates of a round, K networks, P agents, B batch.
 
-programs.py makes the programs: one for a whole round through torch's private functions, or one for
-each update through the public torch.compile, where those are other ones than they were.
+torch_private.py makes the programs: one for a whole round through torch's private functions, or
+one for each update through the public torch.compile, where those are other ones than they were.
 """
 
 import os
@@ -17,7 +17,7 @@ from torch import Tensor
 from evorl.algorithms import Algorithm
 from evorl.experience import Samples
 from evorl.population.group import Group
-from evorl.population.programs import PRIVATE_WORKS, RoundPrograms, UpdatePrograms
+from evorl.population.torch_private import PRIVATE_WORKS, RoundPrograms, UpdatePrograms
 from evorl.population.update import Outcome, eager_round
 
 WORTH_UPDATES = 100_000  # compiling costs 5 to 25 s a program and saves 0.3 ms an update or more

@@ -25,7 +25,7 @@ from evorl.runs.files import field, parse_json, reason, sync
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST, SUFFIX, NEW, OLD = "manifest.json", ".safetensors", ".new", ".old"
 PLACE = "generation-{:06d}"
 NAME = re.compile(r"generation-([0-9]{6,})((?:\.old)*)(\.new)?")

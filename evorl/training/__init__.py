@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         make_networks as make_networks,
         observation_spec as observation_spec,
     )
-    from evorl.training.resume import Resume as Resume, start as start
     from evorl.training.score import (
         Score as Score,
         alone as alone,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         score_run as score_run,
     )
     from evorl.training.signals import ending_on_signals as ending_on_signals
+    from evorl.training.start import Resume as Resume, start_run as start_run
     from evorl.training.trainer import Result as Result, make_run as make_run, train as train
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from evorl.algorithms import Algorithm, Trained
 from evorl.config import NetworkConfig, RunConfig, did_you_mean, resolve
-from evorl.distributed import Copies, World, local_ranks
+from evorl.distributed import Replicas, World, local_ranks
 from evorl.envs import (
     ActionSpec,
     EnvSpec,
@@ -148,7 +148,7 @@ def make_stages(
 ) -> Stages:
     """All stages, on every rank; which of them run where, their labels say."""
     population, sampler, algorithm = parts.population, parts.sampler, config.algorithm
-    replicas = Copies(world)
+    replicas = Replicas(world)
     if isinstance(sampler, PrioritisedSampler):
         sampler.highest = replicas.highest
     collect = Collect(

@@ -27,8 +27,8 @@ from evorl.population import kinds_of
 from evorl.reporting import Console, refuse_missing
 from evorl.runs import LINEAGE, METRICS, make_checkpoints
 from evorl.training.build import Parts, Run, env_spec, make_parts, make_stages
-from evorl.training.resume import Resume, as_begun, open_directory, start
 from evorl.training.score import Score, score_run
+from evorl.training.start import Resume, as_begun, open_directory, start_run
 
 MAIN = ("main",)
 
@@ -73,7 +73,7 @@ def train(
         overrides: Such as `algorithm.lr=1e-3`.
         callbacks: Called on the main rank.
         console: What to print on; nothing but warnings without one.
-        schedule: Followed instead of evolving (with a configuration made by `along` it).
+        schedule: Followed instead of evolving; `config_for_schedule` makes the configuration.
         world: The ranks, if they are to train more than this run.
         resume: A run to resume, as if it had never been stopped; `auto` looks for one of this name.
     """
@@ -89,7 +89,7 @@ def train(
         context = Context(run.parts.population.size)
         hooks = Callbacks(callbacks, run.storage.directory.path)
         task, save = _make_task(run, context, hooks, schedule)
-        start(run, context, save)
+        start_run(run, context, save)
         if world.main:
             hooks.begin(context)
         task.run()

@@ -11,8 +11,8 @@ import torch
 from torch.nn.functional import huber_loss, mse_loss
 
 from evorl.algorithms.base import Algorithm, Batch, Hyperparameters
-from evorl.algorithms.declaration import OffPolicy
 from evorl.algorithms.dqn import DQN
+from evorl.algorithms.hyperparameters import OffPolicy
 from evorl.envs.spaces import ActionSpec
 from evorl.errors import ConfigError
 from evorl.genome import Architecture

@@ -109,7 +109,7 @@ def test_an_environment_that_raises_too_often_shows_its_traceback(evorl, tmp_pat
         f"warning: {told} ({count} of 2 allowed by env.max_failures): {what}" for count in (1, 2)
     ]
     assert said[-1] == (
-        "error: env.max_failures: 'shaky:Shaky-v0' raised too often (3, 2 allowed; mend it or"
+        "error: env.max_failures: 'shaky:Shaky-v0' raised too often (3, 2 allowed; fix it or"
         f" allow more): {what}"
     )
     trace = said[said.index("Traceback (most recent call last):") : -1]

@@ -21,7 +21,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from evorl.algorithms.declaration import Declaration
+from evorl.algorithms.hyperparameters import Declaration
 from evorl.algorithms.dqn import DQN
 from evorl.config.section import hyperparameter
 
@@ -93,7 +93,7 @@ WRONG = [
     ("algorithm", "own_parts:SoftDQM", "module 'own_parts' has no 'SoftDQM'; did you mean "
      "SoftDQN?"),
     ("algorithm", "own_parts:zzz", "module 'own_parts' has no 'zzz'"),
-    ("algorithm", "own_parts:number", "must be a subclass of evorl.algorithms.declaration."
+    ("algorithm", "own_parts:number", "must be a subclass of evorl.algorithms.hyperparameters."
      "Declaration, got 3"),
     ("selection", SOFT, "must be a subclass of evorl.evolution.selection.Selection, got <class "
      "'own_parts.SoftDQN'>"),

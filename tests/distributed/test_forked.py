@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+from contextlib import suppress
 
 import pytest
 
@@ -60,5 +62,9 @@ def test_a_signal_ends_them(tmp_path):
     started = run(folder, "wait", 2, real=False)
     wait_for(lambda: all((folder / f"waiting-{rank}").exists() for rank in range(2)))
     assert len(started.ranks()) == 2
-    started.launcher.send_signal(signal.SIGTERM)
+    for _ in range(20):  # the launcher's handler may raise in a place where Python ignores it
+        started.launcher.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            started.launcher.wait(5)
+            break
     assert started.wait()[0] == 1

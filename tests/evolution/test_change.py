@@ -2,7 +2,7 @@
 
 import pytest
 
-from evorl.evolution.change import (
+from evorl.evolution.describe import (
     describe_architecture,
     describe_architectures,
     describe_change,

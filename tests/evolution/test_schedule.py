@@ -248,7 +248,7 @@ def test_several_networks(tmp_path):
 
 
 OWN = """
-from evorl.algorithms.declaration import Declaration
+from evorl.algorithms.hyperparameters import Declaration
 from evorl.config.section import hyperparameter
 
 class Own(Declaration):

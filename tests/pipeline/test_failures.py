@@ -179,7 +179,7 @@ def test_past_the_limit_the_run_stops_with_the_traceback(backend, limit):
     assert context.failures == limit + 1
     assert str(caught.value) == (
         f"env.max_failures: 'Brittle-v0' raised too often ({limit + 1}, {limit} allowed;"
-        " mend it or allow more): RuntimeError: cannot step"
+        " fix it or allow more): RuntimeError: cannot step"
     )
     (trace,) = caught.value.__notes__
     assert trace.startswith("Traceback (most recent call last):\n")

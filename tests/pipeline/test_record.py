@@ -12,7 +12,7 @@ from evorl.evolution.fitness import MEAN
 from evorl.evolution.lineage import birth
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.report import Record
+from evorl.pipeline.record import Record
 from evorl.runs.directory import RunDirectory
 from tests.pipeline.snapshots import context_of
 from tests.reference import population_of

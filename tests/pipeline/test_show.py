@@ -8,7 +8,7 @@ from evorl.algorithms.dqn import DQN
 from evorl.evolution.lineage import birth
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.report import Show
+from evorl.pipeline.record import Show
 from evorl.reporting.console import Console
 from tests.pipeline.snapshots import context_of
 from tests.reference import population_of

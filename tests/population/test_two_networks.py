@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from evorl.algorithms.base import Algorithm, Loss, Trained
-from evorl.algorithms.declaration import OffPolicy
+from evorl.algorithms.hyperparameters import OffPolicy
 from evorl.config.section import hyperparameter
 from evorl.envs.spaces import ActionSpec
 from evorl.evolution.surgery import add_layer, add_units, remove_layer, remove_units

@@ -394,7 +394,7 @@ def twice(path):
 
 
 WRONG = {  # what was done, and what the warning must say of it
-    "version": (forged(format=1), "format version 1 wrote it, this is version 2"),
+    "version": (forged(format=1), "format version 1 wrote it, this is version 3"),
     "other version, other shape": (raw(b'{"format": 7, "x": []}'), "format version 7 wrote it"),
     "version text": (forged(format="1"), "format: expected a whole number, got "),
     "version true": (forged(format=True), "format: expected a whole number, got "),
@@ -424,7 +424,7 @@ WRONG = {  # what was done, and what the warning must say of it
     "nested keys": (raw(b'{"a":' * 1_000_000), "invalid JSON: maximum recursion depth"),
     "long number": (raw(b'{"format": ' + b"9" * 100_000 + b"}"), "invalid JSON"),
     "not UTF-8": (raw(b'{"format": "\xff"}'), "invalid JSON"),
-    "surrogate": (raw(b'{"format": 2, "run": "\\ud800"}'), "checksum is another"),
+    "surrogate": (raw(b'{"format": 3, "run": "\\ud800"}'), "checksum is another"),
     "null bytes": (raw(b"\0" * 1000), "invalid JSON"),
 }
 

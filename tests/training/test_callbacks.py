@@ -124,7 +124,7 @@ def test_an_error_is_named_and_the_run_can_be_resumed(whole, tmp_path, moment):
     hook = f"on_{'generation_begin' if moment == 'begin' else moment}"
     assert str(caught.value) == (
         f"{tmp_path / 'run'}: callback Diary.{hook} failed: ValueError: no\\nmore;"
-        " mend it, and resume the run"
+        " fix it, and resume the run"
     )
     assert isinstance(caught.value.__cause__, ValueError)
     result = resumed(tmp_path)
@@ -185,7 +185,7 @@ def test_on_two_ranks(tmp_path, what):
         return
     assert done.returncode != 0
     said = [line for line in done.stderr.splitlines() if line.startswith("error:")]
-    why = "callback Mine.on_evaluated failed: KeyError: 'that'; mend it, and resume the run"
+    why = "callback Mine.on_evaluated failed: KeyError: 'that'; fix it, and resume the run"
     assert said == [f"error: {tmp_path / 'run'}: {why}"]
     assert (tmp_path / "run" / "checkpoints" / "generation-000001").exists()
 

@@ -62,7 +62,7 @@ def open_directory(
     return directory or RunDirectory(Path(path)), resumed
 
 
-def start(run: Run, context: Context, save: Save) -> None:
+def start_run(run: Run, context: Context, save: Save) -> None:
     """Bring all ranks to the first generation, or to the one that the newest checkpoint is before.
 
     What is restored and what is checked against it belongs to `save`: what is in a checkpoint.
