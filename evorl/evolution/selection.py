@@ -71,18 +71,18 @@ class Selection(Section):
         return require_lead(self._parents(values, random), counted, self.min_gap, fitness)
 
     def _parents(self, fitness: Floats, random: np.random.Generator) -> Ints:
-        """What `parents` gives, if that can be; RunError names a class of the user's."""
+        """What `parents` gives; the dead that it leaves in place become children of the best."""
         try:
             found = np.array(self.parents(fitness.copy(), random))
         except Exception as error:
             raise RunError(one_line(f"{self._who} raised {raised(error)}")) from error
-        count = len(fitness)
+        count, living = len(fitness), np.isfinite(fitness)
         if found.shape != (count,) or found.dtype.kind not in "iu":
             what = f"{found.dtype} of shape {found.shape}"
             raise RunError(f"{self._who} must give {count} whole numbers as parents, got {what}")
-        if not ((found >= 0) & (found < count)).all() or not np.isfinite(fitness[found]).all():
-            living = np.flatnonzero(np.isfinite(fitness)).tolist()
-            rule = f"must choose parents of the living, {living}"
+        found = np.where(~living & (found == np.arange(count)), fitness.argmax(), found)
+        if not np.isin(found, np.flatnonzero(living)).all():
+            rule = f"must choose parents of the living, {np.flatnonzero(living).tolist()}"
             raise RunError(f"{self._who} {rule}, got {found.tolist()}")
         return found.astype(np.int64)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         signature as signature,
     )
     from evorl.networks.masks import (
+        LayerMask as LayerMask,
         Masks as Masks,
         layers_with_skips as layers_with_skips,
         make_masks as make_masks,

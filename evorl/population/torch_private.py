@@ -17,7 +17,7 @@ from torch import Tensor
 
 from evorl.algorithms import Algorithm, Batch, Hyperparameters
 from evorl.experience import Samples
-from evorl.networks import Masks, Signature
+from evorl.networks import LayerMask, Masks, Signature
 from evorl.population.group import Group, Matrices
 from evorl.population.update import (
     Found,
@@ -71,12 +71,14 @@ class UpdatePrograms:
         shape = shape_of(group)
         if shape not in self.functions:
             function = functional_update(group.layout, group.networks, self.algorithm, group.names)
-            self.functions[shape] = torch.compile(function, fullgraph=True)
-        update, values = self.functions[shape], group.hyperparameters.values
-        before, found = group.matrices, list[Found]()
+            self.functions[shape] = torch.compile(_apart_from_others(function), fullgraph=True)
+        # the same memory without the marks of _mark_sizes, which this program would refuse
+        before = Matrices(*(matrix.detach() for matrix in group.matrices))
+        masks = {name: _detached(own) for name, own in group.masks.items()}
+        values, found = group.hyperparameters.values.detach(), list[Found]()
         for (batch, _), own in zip(updates_of(group, samples, numbers), numbers, strict=True):
             apart = Batch(*(field.contiguous() for field in batch))
-            one, before = update(before, group.masks, apart, values, own.contiguous())
+            one, before = self.functions[shape](before, masks, apart, values, own.contiguous())
             found.append(one)
         for matrix, new in zip(group.matrices, before, strict=True):
             matrix.copy_(new)
@@ -132,7 +134,12 @@ class RoundPrograms:
         if shape not in self.functions:
             update = functional_update(group.layout, group.networks, self.algorithm, group.names)
             function = looped(update, self.algorithm, group.names)
-            self.functions[shape] = _compiled(function, self._backend)
+            self.functions[shape] = torch.compile(
+                _apart_from_others(function),
+                backend=self._backend,
+                fullgraph=True,
+                dynamic=False,  # but for what is marked
+            )
         _mark_sizes(group, samples, numbers)
         # else a size of 1 would get a program of its own, and so would as many updates as agents
         with SIZES.patch(backed_size_oblivious=True, use_duck_shape=False):
@@ -212,6 +219,11 @@ def looped(update: UpdateFunction, algorithm: Algorithm, names: tuple[str, ...])
     return compiled_round
 
 
+def _detached(masks: Masks) -> Masks:
+    """Other tensors in the same memory."""
+    return tuple(LayerMask(*(part.detach() for part in mask)) for mask in masks)
+
+
 def _apart(view: Tensor) -> Tensor:
     """A copy with memory of its own, but the same strides."""
     strides = view.stride()
@@ -244,19 +256,12 @@ def _mark_sizes(group: Group, samples: Samples, numbers: Tensor) -> None:
         perhaps(matrix, 1)
 
 
-def _compiled(function: RoundFunction, backend: Callable[..., Any]) -> RoundFunction:
-    """Compile under a code object of its own.
+def _apart_from_others(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a code object of its own.
 
     torch.compile keeps its programs by code object. Sharing one, every call would look through the
     programs of all shapes for its own, and all together would share one limit.
     """
     assert isinstance(function, FunctionType)
     code, closure = function.__code__.replace(), function.__closure__
-    own = FunctionType(code, function.__globals__, function.__name__, None, closure)
-    compiled: RoundFunction = torch.compile(
-        own,
-        backend=backend,
-        fullgraph=True,
-        dynamic=False,  # but for what is marked
-    )
-    return compiled
+    return FunctionType(code, function.__globals__, function.__name__, None, closure)

@@ -385,7 +385,7 @@ def test_a_selection_of_ones_own(tmp_path, monkeypatch):
         ([0, 1], "must give 3 whole numbers as parents, got int64 of shape (2,)"),
         ([0, 1, 0.5], "must give 3 whole numbers as parents, got float64 of shape (3,)"),
         ([0, 1, 3], "must choose parents of the living, [0, 1], got [0, 1, 3]"),
-        ([0, 1, 2], "must choose parents of the living, [0, 1], got [0, 1, 2]"),
+        ([0, 2, 0], "must choose parents of the living, [0, 1], got [0, 2, 0]"),
         ([0, -1, 0], "must choose parents of the living, [0, 1], got [0, -1, 0]"),
         ("none", "raised ZeroDivisionError: division by zero (test_selection.py, line "),
     ],
@@ -399,3 +399,13 @@ def test_a_selection_that_cannot_be(returned, message):
     with pytest.raises(RunError) as caught:
         Wrong(kind="mine:Wrong")(np.ones((1, 3, 2)), alive, np.random.default_rng(0))
     assert str(caught.value).startswith(f"evolution.selection: 'mine:Wrong' {message}")
+
+
+def test_a_selection_need_not_think_of_the_dead():
+    class Nobody(Truncation):
+        def parents(self, fitness, random):
+            return np.arange(len(fitness))
+
+    returns = np.array([[[1.0, 2], [3, 4], [9, 9], [9, 9]]])
+    alive = np.array([True, True, False, False])
+    assert Nobody()(returns, alive, np.random.default_rng(0)).tolist() == [0, 1, 1, 1]
