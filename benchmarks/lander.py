@@ -7,8 +7,7 @@ import numpy as np
 
 from evorl import Context, EnvSpec, make_vector_env, parse_config
 from evorl.envs import Step, VectorEnv
-from evorl.pipeline.collect import Collect
-from evorl.pipeline.learn import Learn
+from evorl.pipeline import Collect, Learn
 from evorl.training.build import make_networks, make_population, make_replay
 
 ENVS = 8  # environments an agent; one update per environment step

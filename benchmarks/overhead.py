@@ -27,8 +27,8 @@ import click
 import torch
 from tqdm import tqdm
 
-from evorl import Context, Save, World, make_run, parse_config, start
-from evorl.networks.layout import row_shapes
+from evorl import Context, Save, World, make_run, parse_config, start_run
+from evorl.networks import row_shapes
 
 AGENTS, BAR = 8, 0.90
 SLICES = 20  # of a generation
@@ -59,7 +59,7 @@ class Loop:
         self.stages, self.population = run.stages, run.parts.population
         self.context = Context(AGENTS)
         save = Save(world, run.config, run.storage, run.parts.replays, [])  # writes nothing here
-        start(run, self.context, save)
+        start_run(run, self.context, save)
         self.slice = max(1, config.evaluation.every // SLICES)  # rounds
 
     def begin(self) -> None:

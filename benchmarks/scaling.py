@@ -27,8 +27,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from evorl import Context, RunConfig, Save, World, make_run, parse_config, start
-from evorl.distributed.mesh import Mesh
+from evorl import Context, RunConfig, Save, World, make_run, parse_config, start_run
+from evorl.distributed import Mesh
 
 SPEEDUP, END = 1.8, 0.02  # the bars
 SLICES = 20  # of a generation: who is measured takes turns, as the machine's speed changes
@@ -57,7 +57,7 @@ class Loop:
         self.stages, self.context = run.stages, Context(run.parts.population.size)
         stateful = [stage for stage in (run.stages.confirm, run.stages.evolve) if stage]
         self.save = Save(world, run.config, run.storage, run.parts.replays, stateful)
-        start(run, self.context, self.save)
+        start_run(run, self.context, self.save)
 
     def rounds(self, count: int) -> None:
         """So many steps of every environment, with the updates that they call for."""

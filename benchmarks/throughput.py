@@ -23,8 +23,7 @@ from timing import best_seconds, seconds_by_turn
 from tqdm import tqdm
 
 from evorl import DQN, ActionSpec, Architecture, Genome, NetworkSpec, Population
-from evorl.experience import Samples
-from evorl.experience.requests import SampleRequest
+from evorl.experience import SampleRequest, Samples
 
 INPUTS, ACTIONS, BATCH, ROUND = 8, 4, 128, 8
 SMALL = Architecture((32, 32))

@@ -32,8 +32,8 @@ import psutil
 import torch
 from tqdm import tqdm
 
-from evorl import Context, Save, World, make_run, parse_config, start
-from evorl.runs.statistics import Estimate
+from evorl import Context, Save, World, make_run, parse_config, start_run
+from evorl.runs import Estimate
 
 AGENTS, ENVS, BAR = 8, 8, 0.01
 ROUNDS = 10  # of a turn: about an eighth of a second
@@ -114,7 +114,7 @@ class Loop:
         self.context, self.watch = Context(AGENTS), Stopwatch()
         save = Save(world, run.config, run.storage, run.parts.replays, [])  # writes nothing here
         with self.watch:
-            start(run, self.context, save)
+            start_run(run, self.context, save)
 
     @property
     def end(self) -> list[Any]:

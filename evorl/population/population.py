@@ -28,7 +28,6 @@ REQUESTS_KEPT = 64  # agents' learn steps make a few patterns that repeat
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
-Rows = Tensor | None  # which agents; all in their order if None
 Floats = npt.NDArray[np.float64]
 
 
@@ -165,14 +164,13 @@ class Population:
 
     def act(self, obs: Array, noise: Mapping[str, Array], exploration: Floats) -> npt.NDArray[Any]:
         """Actions [P, N] in training, for observations [P, N, ...] and noise [P, N, ...]."""
-        drawn = {name: self._tensor(values) for name, values in noise.items()}
-        amount = self._tensor(exploration)
+        if not self._in_order:
+            noise = {name: values[self._order] for name, values in noise.items()}
+            exploration = exploration[self._order]
 
-        def policy(networks: Networks, hp: Hyperparameters, own: Tensor, rows: Rows) -> Tensor:
-            if rows is None:
-                return self.algorithm.act(networks, own, hp, drawn, amount)
-            part = {name: values[rows] for name, values in drawn.items()}
-            return self.algorithm.act(networks, own, hp, part, amount[rows])
+        def policy(networks: Networks, hp: Hyperparameters, own: Tensor, part: slice) -> Tensor:
+            drawn = {name: self._tensor(values[part]) for name, values in noise.items()}
+            return self.algorithm.act(networks, own, hp, drawn, self._tensor(exploration[part]))
 
         return self._each_group(obs, policy)
 
@@ -184,26 +182,33 @@ class Population:
     def greedy(self, obs: Array) -> npt.NDArray[Any]:
         """The best actions [P, N] that the agents know, for observations [P, N, ...]."""
 
-        def policy(networks: Networks, hp: Hyperparameters, own: Tensor, rows: Rows) -> Tensor:
+        def policy(networks: Networks, hp: Hyperparameters, own: Tensor, part: slice) -> Tensor:
             return self.algorithm.greedy(networks, own)
 
         return self._each_group(obs, policy)
 
     def _each_group(
-        self, obs: Array, policy: Callable[[Networks, Hyperparameters, Tensor, Rows], Tensor]
+        self, obs: Array, policy: Callable[[Networks, Hyperparameters, Tensor, slice], Tensor]
     ) -> npt.NDArray[Any]:
-        """What a policy gives for every agent, in the agents' order."""
+        """What a policy gives for every agent, in the agents' order.
+
+        It is called for each group, with its part of all agents as the groups have them.
+        """
         batch = self._tensor(obs)
         with torch.inference_mode(), self._precision():
-            if self._in_order and len(self.groups) == 1:
-                (group,) = self.groups
-                found = policy(group.online, group.hyperparameters, batch, None)
-                return found.cpu().numpy()
-            actions = []
-            for group, part in zip(self.groups, self._parts, strict=True):
-                rows = torch.from_numpy(self._order[part])
-                actions.append(policy(group.online, group.hyperparameters, batch[rows], rows))
-        return torch.cat(actions)[torch.from_numpy(self._places)].cpu().numpy()
+            if not self._in_order:
+                batch = batch[torch.from_numpy(self._order)]
+            found = [
+                policy(
+                    group.online,
+                    group.hyperparameters,
+                    batch if len(self.groups) == 1 else batch[part],
+                    part,
+                )
+                for group, part in zip(self.groups, self._parts, strict=True)
+            ]
+            actions: npt.NDArray[Any] = _joined(found).cpu().numpy()
+        return actions if self._in_order else actions[self._places]
 
     def _tensor(self, array: Array) -> Tensor:
         tensor = torch.from_numpy(array)
