@@ -2,8 +2,8 @@
 
 Legend: U updates of a round, K networks, P agents, B batch.
 
-`RoundPrograms` makes one program of a whole round, with a loop inside and symbols for all sizes, and
-calls it without torch.compile's guards and wrappers: the fastest way, by functions that another
+`RoundPrograms` makes one program of a whole round, with a loop inside and symbols for all sizes,
+and calls it without torch.compile's guards and wrappers: the fastest way, by functions that another
 version of torch may not have. `UpdatePrograms` makes one program of a single update through
 torch.compile as it is documented, slower by a call each update.
 """
@@ -108,7 +108,7 @@ class RoundPrograms:
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
         self.functions: dict[Shape, RoundFunction] = {}
-        # by shape and how the samples lie in memory, on which all guards depend: so they held before
+        # by shape and how samples lie in memory, on which all guards depend: so they held before
         self._programs: dict[Key, Program] = {}
         self._called: tuple[Callable[..., Any], Sequence[Any]] | None = None
         config = torch._dynamo.config
