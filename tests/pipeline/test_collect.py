@@ -6,18 +6,15 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from evorl.algorithms.dqn import DQN
 from evorl.algorithms.noise import BLOCK
-from evorl.config import Hyperparameters
 from evorl.envs import EnvSpec, make_vector_env
 from evorl.experience import ReplayBuffer, UniformSampler
-from evorl.genome import Architecture, Genome
-from evorl.networks.module import to_module
+from evorl.genome import Architecture
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context
 from evorl.seeding import generator, integers
-from evorl.training.build import make_problem
-from tests.reference import population_of
+from evorl.training.build import observation_spec
+from tests.reference import genome, module_of, population_of
 
 torch.set_num_threads(1)
 
@@ -57,12 +54,9 @@ def scripted():
 def make_parts(agents, n_step=1, shared=False, **changed):
     env = make_vector_env(EnvSpec(ID, backend="sync"), agents, ENVS)
     values = {"epsilon_start": 0.9, "epsilon_end": 0.2, "epsilon_steps": 60} | changed
-    genomes = [
-        Genome(i, Architecture(HIDDEN[i % 3]), Hyperparameters(**values).model_dump())
-        for i in range(agents)
-    ]
-    spec = make_problem(env.observation, env.num_actions)
-    population = population_of(genomes, spec, DQN(), seed=SEED)
+    genomes = [genome(i, Architecture(HIDDEN[i % 3]), **values) for i in range(agents)]
+    spec = observation_spec(env.observation).giving(env.num_actions)
+    population = population_of(genomes, spec, seed=SEED)
     observation = env.observation
     buffer = ReplayBuffer(
         CAPACITY, observation.shape, observation.dtype, n_step, 1 if shared else agents
@@ -96,8 +90,7 @@ def held(buffer):
 
 def played(population, agent, n_step, rounds=ROUNDS, generations=2):
     """One agent's windows by the definitions: (rows in order, steps, episodes)."""
-    genome = population.genomes[agent]
-    module = to_module(population.spec, genome.architecture, population.state(agent).online)
+    module = module_of(population, agent)
     rows, steps, episodes = [], 0, 0
     for generation in range(generations):
         random = generator(SEED, "explore", generation, agent)
@@ -177,19 +170,17 @@ def test_a_generation_has_seeds_of_its_own():
 
 def test_exploration_follows_the_agents_own_steps():
     _, _, collect, context = make_parts(2)
-    context.agent_steps = np.array([0, 30])
-    np.testing.assert_allclose(collect.exploration_rate(context), [0.9, 0.55])
-    context.agent_steps = np.array([60, 10**9])
-    np.testing.assert_allclose(collect.exploration_rate(context), [0.2, 0.2])
+    for steps, rates in (([0, 30], [0.9, 0.55]), ([60, 10**9], [0.2, 0.2])):
+        context.agent_steps = np.array(steps)
+        collect(context)
+        np.testing.assert_allclose(context.exploration, rates)
     collect.env.close()
 
 
 def test_native_rows_that_are_no_steps_are_neither_stored_nor_counted():
     env = make_vector_env(EnvSpec("CartPole-v1", backend="native"), 2, 4)
-    spec = make_problem(env.observation, env.num_actions)
-    hyperparameters = Hyperparameters().model_dump()
-    genomes = [Genome(i, Architecture((8,)), hyperparameters) for i in range(2)]
-    population = population_of(genomes, spec, DQN())
+    spec = observation_spec(env.observation).giving(env.num_actions)
+    population = population_of([genome(i, Architecture((8,))) for i in range(2)], spec)
     buffer = ReplayBuffer(1000, (4,), torch.float32, 1, num_replays=2)
     sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(2)])
     collect, context = Collect(population, env, buffer, sampler, n_step=1, seed=1), Context(2)

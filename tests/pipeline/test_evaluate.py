@@ -8,16 +8,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from evorl.algorithms.dqn import DQN
-from evorl.config import EvaluationConfig, Hyperparameters
+from evorl.config import EvaluationConfig
 from evorl.envs import EnvSpec, make_episodes
-from evorl.genome import Architecture, Genome
-from evorl.networks.module import to_module
+from evorl.genome import Architecture
 from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Evaluate, play
 from evorl.seeding import integers
-from evorl.training.build import make_problem
-from tests.reference import population_of
+from evorl.training.build import observation_spec
+from tests.reference import genome, module_of, population_of
 
 torch.set_num_threads(1)
 
@@ -52,16 +50,14 @@ def counted():
 
 
 def make_population(episodes, shapes=SHAPES):
-    hyperparameters = Hyperparameters().model_dump()
-    genomes = [Genome(i, shape, hyperparameters) for i, shape in enumerate(shapes)]
-    spec = make_problem(episodes.observation, episodes.num_actions)
-    return population_of(genomes, spec, DQN(), seed=4)
+    genomes = [genome(i, shape) for i, shape in enumerate(shapes)]
+    spec = observation_spec(episodes.observation).giving(episodes.num_actions)
+    return population_of(genomes, spec, seed=4)
 
 
 def by_hand(population, agent, env_id, seed, max_steps):
     """(return, steps) of one greedy episode."""
-    genome = population.genomes[agent]
-    module = to_module(population.spec, genome.architecture, population.state(agent).online)
+    module = module_of(population, agent)
     env = gymnasium.make(env_id)
     obs, _ = env.reset(seed=seed)
     total = steps = 0

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from evorl.algorithms.dqn import DQN
-from evorl.config import BudgetConfig, Hyperparameters, ReplayConfig
+from evorl.config import BudgetConfig, ReplayConfig
 from evorl.experience import PrioritisedSampler, ReplayBuffer, Transitions, UniformSampler
-from evorl.genome import Architecture, Genome
+from evorl.genome import Architecture
 from evorl.networks.spec import NetworkSpec
 from evorl.pipeline import learn as learn_module
 from evorl.pipeline.context import Context
 from evorl.pipeline.learn import AnnealBeta, Learn
-from tests.reference import population_of
+from tests.reference import genome, population_of
 
 torch.set_num_threads(1)
 
@@ -29,9 +28,8 @@ def make_population(agents=AGENTS):
     genomes = []
     for i, values in enumerate(agents):
         own = {name: value for name, value in values.items() if name != "hidden"}
-        numbers = Hyperparameters(**own).model_dump()
-        genomes.append(Genome(i, Architecture(values["hidden"]), numbers))
-    return population_of(genomes, SPEC, DQN(), seed=2)
+        genomes.append(genome(i, Architecture(values["hidden"]), **own))
+    return population_of(genomes, SPEC, seed=2)
 
 
 def make_learn(population, prioritised=False, shared=True, items=60, **options):
