@@ -1,7 +1,7 @@
 """The slow, obvious way: each agent alone, as torch modules with autograd and torch.optim.Adam.
 
-Shares no code with evorl's networks, losses or optimizer: only the names of the segments, the
-genomes and the order of a round's flat samples.
+Lone agents share no code with evorl's networks, losses or optimizer: only the names of the
+segments, the genomes and the order of a round's flat samples.
 """
 
 import copy
@@ -17,6 +17,7 @@ from evorl.experience.requests import SampleRequest
 from evorl.experience.transitions import Samples
 from evorl.genome import Genome
 from evorl.networks.layout import network_part
+from evorl.networks.module import to_module
 from evorl.population.population import Population
 
 ACTIVATIONS = {
@@ -59,6 +60,13 @@ def population_of(genomes, spec, algorithm=None, **options):
     """A population for an environment like this, by default of DQN agents."""
     algorithm = algorithm or DQN()
     return Population(genomes, networks_of(spec, algorithm), algorithm, **options)
+
+
+def module_of(population, agent):
+    """The Q-network of one agent, as it is exported."""
+    own = population.genomes[agent].architectures["q"]
+    parameters = network_part(population.state(agent).online, "q")
+    return to_module(population.specs["q"], own, parameters)
 
 
 class LoneNetwork(nn.Module):

@@ -52,7 +52,7 @@ def test_every_round_sees_the_latest_insertions():
 def test_nothing_is_drawn_ahead():
     _, sampler, loader = make()
     calls, sample = [], sampler.sample
-    sampler.sample = lambda plans: calls.append(plans) or sample(plans)
+    sampler.sample = lambda requests: calls.append(requests) or sample(requests)
     for rounds in range(1, 4):
         loader.draw(PLANS)
         assert len(calls) == rounds

@@ -76,31 +76,33 @@ def assert_equal_priorities(sampler, slow):
     np.testing.assert_allclose(sampler.state_dict()["highest"], slow.highest, rtol=1e-12)
 
 
-def random_plans(rng, slow):
+def random_requests(rng, slow):
     """Some agents in one or two groups; those without items make no updates."""
     everyone = rng.permutation(len(slow.priority))[: rng.integers(1, len(slow.priority) + 1)]
-    plans = []
+    requests = []
     for agents in np.split(everyone, [rng.integers(0, len(everyone))]):
         if len(agents):
             due = np.array([len(slow.priority[agent]) > 0 for agent in agents])
             sizes = rng.integers(1, 7, len(agents))
             width = int(sizes.max() + rng.integers(0, 3))
-            plans.append(SampleRequest(agents, due * rng.integers(0, 4, len(agents)), sizes, width))
-    return plans
+            requests.append(
+                SampleRequest(agents, due * rng.integers(0, 4, len(agents)), sizes, width)
+            )
+    return requests
 
 
-def batches(plan):
+def batches(request):
     """(row, agent, update, batch size) of every batch of a group, earlier updates first."""
-    for row, agent in enumerate(plan.agents.tolist()):
-        for update in range(plan.updates[row]):
-            yield row, agent, update, int(plan.batch_sizes[row])
+    for row, agent in enumerate(request.agents.tolist()):
+        for update in range(request.updates[row]):
+            yield row, agent, update, int(request.batch_sizes[row])
 
 
-def check_round(sampler, slow, plans, parts):
+def check_round(sampler, slow, requests, parts):
     """Each draw and its item, each batch's weights; and padding has no weight."""
-    for plan, part in zip(plans, parts, strict=True):
-        weights = np.zeros(plan.shape)
-        for row, agent, update, size in batches(plan):
+    for request, part in zip(requests, parts, strict=True):
+        weights = np.zeros(request.shape)
+        for row, agent, update, size in batches(request):
             slots = part.slots[update, row, :size].tolist()
             for slot in slots:
                 slow.check_draw(agent, slot)
@@ -112,16 +114,16 @@ def check_round(sampler, slow, plans, parts):
         np.testing.assert_allclose(part.weight.numpy(), weights, rtol=1e-12)
 
 
-def update_both(rng, sampler, slow, plans, parts):
+def update_both(rng, sampler, slow, requests, parts):
     """Random TD errors, of very different sizes; NaN for padding and for the dead."""
     alive = rng.random(len(slow.priority)) < 0.7 if rng.random() < 0.7 else None
     errors = []
-    for plan, part in zip(plans, parts, strict=True):
-        shape = plan.shape
+    for request, part in zip(requests, parts, strict=True):
+        shape = request.shape
         td = np.full(shape, np.nan)
         scale = rng.choice([0.0, 0.01, 1.0, 30.0], shape)
         random = (rng.normal(size=shape) * scale).astype(np.float32)
-        for row, agent, update, size in batches(plan):
+        for row, agent, update, size in batches(request):
             if alive is None or alive[agent]:
                 td[update, row, :size] = random[update, row, :size]
                 for column in range(size):
@@ -131,7 +133,7 @@ def update_both(rng, sampler, slow, plans, parts):
     sampler.update_priorities(errors, alive)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     n=st.integers(1, 4),
     agents=st.integers(1, 4),
@@ -167,10 +169,10 @@ def test_prioritised_replay_equals_the_reference(
             episodes.cut()
         else:
             sampler.beta = rng.choice([0.0, 0.4, 1.0])
-            plans = random_plans(rng, slow)
-            parts = split_groups(sampler.sample(plans), plans)
-            check_round(sampler, slow, plans, parts)
+            requests = random_requests(rng, slow)
+            parts = split_groups(sampler.sample(requests), requests)
+            check_round(sampler, slow, requests, parts)
             assert_equal_priorities(sampler, slow)  # drawing changes none
             if rng.random() < 0.8:  # else a round that was given up
-                update_both(rng, sampler, slow, plans, parts)
+                update_both(rng, sampler, slow, requests, parts)
         assert_equal_priorities(sampler, slow)

@@ -20,7 +20,7 @@ def streams(count, seed=0):
     return [generator(seed, "replay", agent) for agent in range(count)]
 
 
-def plan(agents, updates, batch_sizes, width=None):
+def request(agents, updates, batch_sizes, width=None):
     sizes = np.array(batch_sizes)
     return SampleRequest(np.array(agents), np.array(updates), sizes, width or int(sizes.max()))
 
@@ -46,7 +46,7 @@ KINDS = pytest.mark.parametrize("kind", [UniformSampler, PrioritisedSampler])
 @KINDS
 def test_a_sample_is_the_item_in_its_slot(kind):
     _, sampler = filled(kind, 2, shared=False)
-    samples = sampler.sample([plan([0, 1], [2, 2], [8, 8])])
+    samples = sampler.sample([request([0, 1], [2, 2], [8, 8])])
     number = samples.slots % 32 + 20 * (samples.slots // 32)
     assert torch.equal(samples.action, number)
     assert torch.equal(samples.obs[:, 0], number.float())
@@ -57,35 +57,35 @@ def test_a_sample_is_the_item_in_its_slot(kind):
 @KINDS
 @pytest.mark.parametrize("shared", [True, False])
 def test_draws_do_not_depend_on_other_agents_or_padding(kind, shared):
-    def draws(plans):
+    def draws(requests):
         """Agent 1's slots, of its 2 updates of 6 items, over three rounds."""
         _, sampler = filled(kind, 3, shared=shared)
         rounds = []
         for _ in range(3):
-            parts = split_groups(sampler.sample(plans), plans)
-            for group, part in zip(plans, parts, strict=True):
+            parts = split_groups(sampler.sample(requests), requests)
+            for group, part in zip(requests, parts, strict=True):
                 if 1 in group.agents:
                     row = group.agents.tolist().index(1)
                     rounds.append(part.slots[:2, row, :6])
         return torch.stack(rounds)
 
-    alone = draws([plan([1], [2], [6])])
-    assert torch.equal(alone, draws([plan([1], [2], [6], width=11)]))
-    assert torch.equal(alone, draws([plan([0, 1, 2], [5, 2, 1], [9, 6, 3])]))
-    assert torch.equal(alone, draws([plan([2, 1], [0, 2], [4, 6])]))
+    alone = draws([request([1], [2], [6])])
+    assert torch.equal(alone, draws([request([1], [2], [6], width=11)]))
+    assert torch.equal(alone, draws([request([0, 1, 2], [5, 2, 1], [9, 6, 3])]))
+    assert torch.equal(alone, draws([request([2, 1], [0, 2], [4, 6])]))
     assert torch.equal(
-        alone, draws([plan([2], [1], [4]), plan([1], [2], [6]), plan([0], [3], [3])])
+        alone, draws([request([2], [1], [4]), request([1], [2], [6]), request([0], [3], [3])])
     )
 
 
 @KINDS
 def test_reseeding_repeats_the_draws(kind):
     _, sampler = filled(kind, 2)
-    plans = [plan([0, 1], [2, 1], [7, 5])]
-    first = sampler.sample(plans).slots
-    assert not torch.equal(first, sampler.sample(plans).slots)
+    requests = [request([0, 1], [2, 1], [7, 5])]
+    first = sampler.sample(requests).slots
+    assert not torch.equal(first, sampler.sample(requests).slots)
     sampler.reseed(streams(2))
-    assert torch.equal(first, sampler.sample(plans).slots)
+    assert torch.equal(first, sampler.sample(requests).slots)
     with pytest.raises(ValueError, match="3 streams for 2 agents"):
         sampler.reseed(streams(3))
 
@@ -98,29 +98,31 @@ def test_an_empty_replay_is_named_and_costs_no_draw(kind):
     sampler.inserted(buffer.add(transitions(3), np.zeros(3, np.int64)))
     before = generators[0].bit_generator.state
     with pytest.raises(RuntimeError, match="agent 1 samples from an empty replay"):
-        sampler.sample([plan([0, 1], [1, 1], [4, 4])])
+        sampler.sample([request([0, 1], [1, 1], [4, 4])])
     assert generators[0].bit_generator.state == before
-    idle = sampler.sample([plan([0, 1], [1, 0], [4, 4])])  # agent 1 is not due: nothing is missing
+    idle = sampler.sample(
+        [request([0, 1], [1, 0], [4, 4])]
+    )  # agent 1 is not due: nothing is missing
     assert idle.weight.reshape(2, 4)[1].tolist() == [0.0] * 4
 
 
 @KINDS
 def test_a_round_without_updates_is_empty(kind):
     _, sampler = filled(kind, 2)
-    assert len(sampler.sample([plan([0, 1], [0, 0], [4, 4])]).weight) == 0
+    assert len(sampler.sample([request([0, 1], [0, 0], [4, 4])]).weight) == 0
     assert len(sampler.sample([]).weight) == 0
 
 
 @KINDS
 def test_new_items_are_drawn_and_old_layouts_still_hold(kind):
     buffer, sampler = filled(kind, 1, items=2, capacity=300)
-    plans = [plan([0], [1], [200])]
-    assert set(sampler.sample(plans).slots.tolist()) == {0, 1}
+    requests = [request([0], [1], [200])]
+    assert set(sampler.sample(requests).slots.tolist()) == {0, 1}
     sampler.inserted(buffer.add(transitions(2, start=2)))
-    assert set(sampler.sample(plans).slots.tolist()) == {0, 1, 2, 3}
+    assert set(sampler.sample(requests).slots.tolist()) == {0, 1, 2, 3}
     for size in range(1, 100):  # more rounds than are remembered
-        sampler.sample([plan([0], [1], [size])])
-    assert len(sampler.sample(plans).slots) == 200
+        sampler.sample([request([0], [1], [size])])
+    assert len(sampler.sample(requests).slots) == 200
 
 
 def test_the_number_of_replays_must_fit_the_population():
@@ -130,7 +132,7 @@ def test_the_number_of_replays_must_fit_the_population():
 
 
 def frequencies(sampler, agent, items, draws=20_000):
-    slots = sampler.sample([plan([agent], [1], [draws])]).slots
+    slots = sampler.sample([request([agent], [1], [draws])]).slots
     return np.bincount(slots.numpy(), minlength=items)
 
 
@@ -159,8 +161,8 @@ def test_importance_weights_are_the_closed_form(beta):
     priorities = [np.linspace(0.1, 3.0, 20), np.linspace(5.0, 0.2, 20)]
     for agent in (0, 1):
         set_priorities(sampler, agent, priorities[agent])
-    plans = [plan([1, 0], [2, 3], [6, 9], width=10)]
-    [part] = split_groups(sampler.sample(plans), plans)
+    requests = [request([1, 0], [2, 3], [6, 9], width=10)]
+    [part] = split_groups(sampler.sample(requests), requests)
     for row, (agent, updates, size) in enumerate([(1, 2, 6), (0, 3, 9)]):
         for update in range(3):
             expected = np.zeros(10)
@@ -174,8 +176,8 @@ def test_importance_weights_are_the_closed_form(beta):
 def test_priorities_follow_the_td_errors_of_the_living():
     _, sampler = filled(PrioritisedSampler, 3, alpha=0.5, epsilon=0.25)
     tree = sampler.priorities.tree
-    plans = [plan([2, 0], [2, 3], [4, 7], width=8), plan([1], [1], [5])]
-    parts = split_groups(sampler.sample(plans), plans)
+    requests = [request([2, 0], [2, 3], [4, 7], width=8), request([1], [1], [5])]
+    parts = split_groups(sampler.sample(requests), requests)
     rng = np.random.default_rng(0)
     td = torch.from_numpy(rng.normal(size=(3, 2, 8)))
     td[2:, 0] = torch.nan  # padding may hold anything
@@ -204,7 +206,7 @@ def test_priorities_follow_the_td_errors_of_the_living():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_diverged_agent_is_named_and_nothing_changes(bad):
     _, sampler = filled(PrioritisedSampler, 2)
-    sampler.sample([plan([0, 1], [1, 1], [4, 4])])
+    sampler.sample([request([0, 1], [1, 1], [4, 4])])
     before = {name: t.clone() for name, t in sampler.state_dict().items()}
     td = torch.ones(1, 2, 4)
     td[0, 1, 2] = bad
@@ -217,7 +219,7 @@ def test_a_diverged_agent_is_named_and_nothing_changes(bad):
 @pytest.mark.parametrize("shared", [True, False])
 def test_new_items_get_the_agents_highest_priority(shared):
     buffer, sampler = filled(PrioritisedSampler, 2, items=4, capacity=4, shared=shared, alpha=1.0)
-    sampler.sample([plan([0, 1], [1, 1], [4, 4])])
+    sampler.sample([request([0, 1], [1, 1], [4, 4])])
     td = torch.full((1, 2, 4), 0.5)
     td[0, 1, 0] = 7.0
     sampler.update_priorities([td])
@@ -238,7 +240,7 @@ def test_a_loaded_state_goes_on_as_the_first_would(shared):
         for number in range(rounds):
             index = None if shared else np.array([0, 1, 1])
             sampler.inserted(buffer.add(transitions(3, start=number), index))
-            samples = sampler.sample([plan([1, 0], [2, 1], [5, 4])])
+            samples = sampler.sample([request([1, 0], [2, 1], [5, 4])])
             sampler.update_priorities([samples.rewards.reshape(2, 2, 5) * 0.37])
             slots.append(torch.cat([samples.slots, samples.weight]))
         return torch.stack(slots)

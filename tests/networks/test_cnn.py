@@ -171,7 +171,7 @@ class LoneNetwork(nn.Module):
             )
         )
         features = self.features(torch.zeros(1, *spec.image, dtype=torch.uint8)).shape[1]
-        pairs = list(pairwise((features, *architecture.hidden)))
+        pairs = list(pairwise((spec.extra + features, *architecture.hidden)))
         self.linears = nn.ModuleList(nn.Linear(a, b) for a, b in pairs)
         self.norms = nn.ModuleList(
             nn.LayerNorm(b) if architecture.layer_norm else nn.Identity() for _, b in pairs
@@ -188,8 +188,10 @@ class LoneNetwork(nn.Module):
             x = self.activation(conv(x))
         return x.flatten(1)
 
-    def forward(self, x):
+    def forward(self, x, extra=None):
         x = self.features(x)
+        if extra is not None:
+            x = torch.cat((extra, x), 1)
         for k, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=True)):
             y = self.activation(norm(linear(x)))
             x = x + self.gates[str(k)] * y if self.architecture.gated[k] else y

@@ -59,11 +59,12 @@ def as_rows_of_a_buffer(field):
     return view.copy_(field)
 
 
-def one_round(population, updates, steps=1, seed=0):
-    """Random samples for a round of so many updates each, as the population wants them."""
+def one_round(population, updates, seed=0):
+    """Random samples for a round of so many updates each, as a replay gives them."""
     requests = population.requests(np.asarray(updates))
     dtype, random = population.dtype, np.random.default_rng(seed)
-    return random_samples(requests, SPEC, random, steps=steps, dtype=dtype), requests
+    samples = random_samples(requests, SPEC, random, dtype=dtype)
+    return Samples(*map(as_rows_of_a_buffer, samples)), requests
 
 
 def assert_near(left, right, tolerance):

@@ -518,7 +518,7 @@ def test_fold_is_the_loop(steps, gammas):
         assert getattr(batch, name) is getattr(samples, name)
 
 
-def test_places_follow_the_group_plans():
+def test_places_follow_the_requests():
     population = population_of(MIXED, SPEC)
     requests = population.requests(updates_of(MIXED))
     found = [where for _, _, where in places(requests)]

@@ -7,7 +7,7 @@ from evorl.experience import ReplayBuffer, SampleRequest, UniformSampler, split_
 from .reference import transitions
 
 
-def plan(agents, updates, batch_sizes, width):
+def request(agents, updates, batch_sizes, width):
     return SampleRequest(np.array(agents), np.array(updates), np.array(batch_sizes), width)
 
 
@@ -19,12 +19,16 @@ def sampler(agents, replays=1):
 
 
 def test_groups_and_padding_lie_where_they_should():
-    plans = [plan([2, 0], [3, 1], [4, 2], 5), plan([1], [0], [4], 4), plan([3], [2], [3], 3)]
-    samples = sampler(4, replays=4).sample(plans)
-    parts = split_groups(samples, plans)
+    requests = [
+        request([2, 0], [3, 1], [4, 2], 5),
+        request([1], [0], [4], 4),
+        request([3], [2], [3], 3),
+    ]
+    samples = sampler(4, replays=4).sample(requests)
+    parts = split_groups(samples, requests)
     assert [tuple(part.weight.shape) for part in parts] == [(3, 2, 5), (0, 1, 4), (2, 1, 3)]
     assert tuple(parts[0].obs.shape) == (3, 2, 5, 2)
-    for group, part in zip(plans, parts, strict=True):
+    for group, part in zip(requests, parts, strict=True):
         for row, agent in enumerate(group.agents):
             for update in range(part.weight.shape[0]):
                 real = group.batch_sizes[row] if update < group.updates[row] else 0
@@ -38,16 +42,16 @@ def test_groups_and_padding_lie_where_they_should():
 
 
 @pytest.mark.parametrize(
-    ("plans", "match"),
+    ("requests", "match"),
     [
-        ([plan([0], [1], [4], 3)], "does not fit width 3"),
-        ([plan([0, 1], [1], [4, 4], 4)], "one of each"),
-        ([plan([0], [-1], [4], 4)], ">= 0"),
-        ([plan([0], [1], [0], 4)], ">= 1"),
-        ([plan([7], [1], [4], 4)], "population of 2"),
-        ([plan([0], [1], [4], 4), plan([0], [1], [4], 4)], "one group only"),
+        ([request([0], [1], [4], 3)], "does not fit width 3"),
+        ([request([0, 1], [1], [4, 4], 4)], "one of each"),
+        ([request([0], [-1], [4], 4)], ">= 0"),
+        ([request([0], [1], [0], 4)], ">= 1"),
+        ([request([7], [1], [4], 4)], "population of 2"),
+        ([request([0], [1], [4], 4), request([0], [1], [4], 4)], "one group only"),
     ],
 )
-def test_plans_that_cannot_be_are_refused(plans, match):
+def test_requests_that_cannot_be_are_refused(requests, match):
     with pytest.raises(ValueError, match=match):
-        sampler(2).sample(plans)
+        sampler(2).sample(requests)
