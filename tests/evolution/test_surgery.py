@@ -599,7 +599,7 @@ def test_grown_agents_equal_plain_pytorch():
 @pytest.mark.slow
 @pytest.mark.skipif(not has_compiler(), reason="torch.compile needs g++")
 def test_compiled_updates_of_new_weights_equal_eager_ones():
-    architecture = Architecture((12, 9), "tanh", True)
+    architecture = Architecture((12,), "gelu", True)
     state = trained([architecture], 60, dtype=torch.float64).state(0).network("q")
     random = np.random.default_rng(11)
     changed = [

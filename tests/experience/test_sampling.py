@@ -100,9 +100,8 @@ def test_an_empty_replay_is_named_and_costs_no_draw(kind):
     with pytest.raises(RuntimeError, match="agent 1 samples from an empty replay"):
         sampler.sample([request([0, 1], [1, 1], [4, 4])])
     assert generators[0].bit_generator.state == before
-    idle = sampler.sample(
-        [request([0, 1], [1, 0], [4, 4])]
-    )  # agent 1 is not due: nothing is missing
+    # where agent 1 is not due nothing is missing
+    idle = sampler.sample([request([0, 1], [1, 0], [4, 4])])
     assert idle.weight.reshape(2, 4)[1].tolist() == [0.0] * 4
 
 
