@@ -1,10 +1,5 @@
 """DQN's gradient against plain modules and its own loss, its policy and its exploration."""
 
-import re
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import numpy as np
 import pytest
 import torch
@@ -282,27 +277,3 @@ def test_actions_that_cannot_be_counted_are_refused():
     continuous = ActionSpec("continuous", None, (2,), np.dtype(np.float32))
     with pytest.raises(ConfigError, match=r"dqn takes Discrete actions.* are continuous"):
         DQN().networks(SPEC, continuous)
-
-
-def test_the_algorithm_of_the_documentation(monkeypatch):
-    page = Path(__file__).parent.parent.parent / "docs" / "your_algorithm.md"
-    (code,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-    module = ModuleType("documented")
-    monkeypatch.setitem(sys.modules, "documented", module)  # where pydantic looks
-    exec(code, vars(module))
-    algorithm = module.SoftDQN(temperature=0.3)
-    assert not algorithm.has_closed_form()
-    group, batch = group_of(algorithm), random_batch()
-    found = find_gradient(group, algorithm, batch)
-    for i in range(group.size):
-        online, target = alone(group, i)
-        future = 0.3 * torch.logsumexp(target(batch.next_obs[i]) / 0.3, 1)
-        goal = (batch.reward[i] + batch.discount[i] * future).detach()
-        chosen = online(batch.obs[i])[torch.arange(BATCH), batch.action[i]]
-        loss = (huber_loss(chosen, goal, reduction="none") * batch.weight[i]).sum()
-        loss.backward()
-        gradient = {f"q.{n}": value for n, value in online.read(lambda p: p.grad).items()}
-        torch.testing.assert_close(
-            found.gradient[i], group.layout.pack(gradient), rtol=0, atol=1e-12
-        )
-        torch.testing.assert_close(found.loss[i], loss, rtol=0, atol=1e-12)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from evorl.algorithms.declaration import OffPolicy
 from torch import nn
 
 from evorl.algorithms.base import Algorithm, Loss, Trained
+from evorl.algorithms.hyperparameters import OffPolicy
 from evorl.envs.spaces import ActionSpec
 from evorl.evolution.surgery import add_units, remove_units
 from evorl.evolution.units import channel_units
