@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from evorl.experience.nstep import NStep as NStep
     from evorl.experience.priority import linear_beta as linear_beta
     from evorl.experience.replay_files import Replays as Replays
-    from evorl.experience.requests import SampleRequest as SampleRequest
-    from evorl.experience.requests import split_groups as split_groups
-    from evorl.experience.sampling import PrioritisedSampler as PrioritisedSampler
-    from evorl.experience.sampling import Sampler as Sampler
-    from evorl.experience.sampling import UniformSampler as UniformSampler
-    from evorl.experience.transitions import Samples as Samples
-    from evorl.experience.transitions import Transitions as Transitions
+    from evorl.experience.requests import (
+        SampleRequest as SampleRequest,
+        split_groups as split_groups,
+    )
+    from evorl.experience.sampling import (
+        PrioritisedSampler as PrioritisedSampler,
+        Sampler as Sampler,
+        UniformSampler as UniformSampler,
+    )
+    from evorl.experience.transitions import Samples as Samples, Transitions as Transitions
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)
