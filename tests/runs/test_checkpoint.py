@@ -85,7 +85,8 @@ def newest(folder, run=RUN):
         warnings.simplefilter("always")
         found = Checkpoints(folder, run).newest()
     assert found is None or is_whole(found)
-    return found, [str(warning.message) for warning in caught]
+    own = [warning for warning in caught if warning.category is UserWarning]  # not of what is freed
+    return found, [str(warning.message) for warning in own]
 
 
 def names(folder):
