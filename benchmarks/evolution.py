@@ -163,10 +163,7 @@ def main(
 ) -> None:
     """Compare the methods."""
     chosen, found = methods.split(","), []
-    with (
-        TemporaryDirectory() as temporary,
-        ProcessPoolExecutor(jobs, get_context("spawn")) as pool,
-    ):
+    with TemporaryDirectory() as temporary, ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         work = [
             (method, seed, steps, folder or temporary, overrides)
             for seed in range(first_seed, first_seed + seeds)

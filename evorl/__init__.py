@@ -16,65 +16,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evorl.algorithms import (
-        DQN as DQN,
-        Algorithm as Algorithm,
-        Batch as Batch,
-        Loss as Loss,
-        NoiseStreams as NoiseStreams,
-        OffPolicy as OffPolicy,
-        Trained as Trained,
-    )
-    from evorl.cli.errors import one_line_errors as one_line_errors
-    from evorl.config import (
-        RunConfig as RunConfig,
-        hyperparameter as hyperparameter,
-        load_config as load_config,
-        parse_config as parse_config,
-    )
-    from evorl.distributed import World as World
-    from evorl.envs import (
-        ActionSpec as ActionSpec,
-        EnvSpec as EnvSpec,
-        make_episodes as make_episodes,
-        make_vector_env as make_vector_env,
-    )
-    from evorl.errors import (
-        ConfigError as ConfigError,
-        EvorlError as EvorlError,
-        RunError as RunError,
-    )
-    from evorl.evolution import Mutation as Mutation, Selection as Selection
+    from evorl.algorithms import DQN, Algorithm, Batch, Loss, NoiseStreams, OffPolicy, Trained
+    from evorl.cli.errors import one_line_errors
+    from evorl.config import RunConfig, hyperparameter, load_config, parse_config
+    from evorl.distributed import World
+    from evorl.envs import ActionSpec, EnvSpec, make_episodes, make_vector_env
+    from evorl.errors import ConfigError, EvorlError, RunError
+    from evorl.evolution import Mutation, Selection
     from evorl.experience import (
-        NStep as NStep,
-        PrioritisedSampler as PrioritisedSampler,
-        ReplayBuffer as ReplayBuffer,
-        ReplayLoader as ReplayLoader,
-        UniformSampler as UniformSampler,
+        NStep,
+        PrioritisedSampler,
+        ReplayBuffer,
+        ReplayLoader,
+        UniformSampler,
     )
-    from evorl.genome import Architecture as Architecture, Genome as Genome
-    from evorl.networks import NetworkSpec as NetworkSpec
-    from evorl.pipeline import (
-        Callback as Callback,
-        Context as Context,
-        Event as Event,
-        Save as Save,
-        Snapshot as Snapshot,
-        Task as Task,
-        play as play,
-    )
-    from evorl.population import Population as Population
-    from evorl.reporting import Console as Console
-    from evorl.runs import Agent as Agent, RunDirectory as RunDirectory, load_agent as load_agent
-    from evorl.seeding import generator as generator, held_out as held_out
+    from evorl.genome import Architecture, Genome
+    from evorl.networks import NetworkSpec
+    from evorl.pipeline import Callback, Context, Event, Save, Snapshot, Task, play
+    from evorl.population import Population
+    from evorl.reporting import Console
+    from evorl.runs import Agent, RunDirectory, load_agent
+    from evorl.seeding import generator, held_out
     from evorl.training import (
-        Result as Result,
-        ending_on_signals as ending_on_signals,
-        make_run as make_run,
-        observation_spec as observation_spec,
-        score_run as score_run,
-        start_run as start_run,
-        train as train,
+        Result,
+        ending_on_signals,
+        make_run,
+        observation_spec,
+        score_run,
+        start_run,
+        train,
     )
 
 __version__ = "0.1.0"

@@ -20,13 +20,7 @@ from evorl.networks.layout import network_part
 from evorl.networks.module import to_module
 from evorl.population.population import Population
 
-ACTIVATIONS = {
-    "relu": nn.ReLU,
-    "elu": nn.ELU,
-    "gelu": nn.GELU,
-    "tanh": nn.Tanh,
-    "silu": nn.SiLU,
-}
+ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU, "gelu": nn.GELU, "tanh": nn.Tanh, "silu": nn.SiLU}
 
 
 def hyperparameters(**changed):

@@ -5,16 +5,9 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.algorithms.base import (
-        Algorithm as Algorithm,
-        Batch as Batch,
-        Hyperparameters as Hyperparameters,
-        Loss as Loss,
-        Trained as Trained,
-        discounted as discounted,
-    )
-    from evorl.algorithms.dqn import DQN as DQN
-    from evorl.algorithms.hyperparameters import Declaration as Declaration, OffPolicy as OffPolicy
-    from evorl.algorithms.noise import NoiseStreams as NoiseStreams
+    from evorl.algorithms.base import Algorithm, Batch, Hyperparameters, Loss, Trained, discounted
+    from evorl.algorithms.dqn import DQN
+    from evorl.algorithms.hyperparameters import Declaration, OffPolicy
+    from evorl.algorithms.noise import NoiseStreams
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -55,11 +55,7 @@ class OffPolicy(Declaration):
     """What algorithms that learn from a replay have in common."""
 
     lr: float = hyperparameter(
-        1e-3,
-        "Adam's step size.",
-        gt=0,
-        le=1,
-        space={"kind": "log", "low": 1e-4, "high": 1e-2},
+        1e-3, "Adam's step size.", gt=0, le=1, space={"kind": "log", "low": 1e-4, "high": 1e-2}
     )
     gamma: float = hyperparameter(
         0.99,
@@ -90,8 +86,5 @@ class OffPolicy(Declaration):
         default=1, ge=1, le=64, description="Updates at each learn step (see learn_step)."
     )
     learning_starts: int = Field(
-        default=1000,
-        ge=0,
-        le=MOST,
-        description="Own environment steps before the first update.",
+        default=1000, ge=0, le=MOST, description="Own environment steps before the first update."
     )

@@ -6,14 +6,14 @@ from evorl import lazy_door
 
 if TYPE_CHECKING:
     from evorl.distributed.launch import (
-        is_main_process_of_launch as is_main_process_of_launch,
-        let_main_speak_first as let_main_speak_first,
-        local_ranks as local_ranks,
-        may_restart as may_restart,
+        is_main_process_of_launch,
+        let_main_speak_first,
+        local_ranks,
+        may_restart,
     )
-    from evorl.distributed.mesh import Mesh as Mesh, lay_out as lay_out
-    from evorl.distributed.replicas import Replicas as Replicas
-    from evorl.distributed.store import read_on_main_rank as read_on_main_rank
-    from evorl.distributed.world import World as World
+    from evorl.distributed.mesh import Mesh, lay_out
+    from evorl.distributed.replicas import Replicas
+    from evorl.distributed.store import read_on_main_rank
+    from evorl.distributed.world import World
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

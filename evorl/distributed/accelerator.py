@@ -7,10 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator  # type: ignore[import-untyped]
-from accelerate.utils import (  # type: ignore[import-untyped]
-    InitProcessGroupKwargs,
-    parse_flag_from_env,
-)
+from accelerate.utils import InitProcessGroupKwargs, parse_flag_from_env  # type: ignore[import-untyped]
 
 from evorl.distributed.failure import rank_errors
 from evorl.distributed.launch import local_ranks, rank, restarts

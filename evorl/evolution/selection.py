@@ -36,10 +36,7 @@ class Selection(Section):
 
     kind: str = option("", "truncation, tournament, or your own as module:Class.")
     min_gap: float = option(
-        1.0,
-        "Standard errors of the paired difference by which a parent must lead.",
-        ge=0,
-        le=100,
+        1.0, "Standard errors of the paired difference by which a parent must lead.", ge=0, le=100
     )
     eval_loop: int = option(
         1,

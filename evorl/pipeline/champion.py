@@ -49,11 +49,7 @@ class Confirm:
     name = "champion"
 
     def __init__(
-        self,
-        population: Population,
-        episodes: Episodes,
-        directory: RunDirectory,
-        config: RunConfig,
+        self, population: Population, episodes: Episodes, directory: RunDirectory, config: RunConfig
     ) -> None:
         """Of the population it takes the networks and the algorithm only."""
         self.networks, self.specs = population.networks, population.specs

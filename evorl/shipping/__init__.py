@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.shipping.export import export_agent as export_agent
-    from evorl.shipping.select import select_agent as select_agent
-    from evorl.shipping.watch import Episode as Episode, watch_agent as watch_agent
+    from evorl.shipping.export import export_agent
+    from evorl.shipping.select import select_agent
+    from evorl.shipping.watch import Episode, watch_agent
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

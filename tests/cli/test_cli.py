@@ -458,8 +458,7 @@ def trainings(monkeypatch):
         directory = RunDirectory.create(config.run.folder, config.name, config.run.if_exists)
         directory.write_config(dump_config(config))
         return types.SimpleNamespace(
-            score=types.SimpleNamespace(mean=score, iqm=score, episodes=2),
-            directory=directory.path,
+            score=types.SimpleNamespace(mean=score, iqm=score, episodes=2), directory=directory.path
         )
 
     monkeypatch.setattr("evorl.training.train", train)

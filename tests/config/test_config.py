@@ -410,11 +410,7 @@ def test_agents_have_their_own_values() -> None:
 def test_a_batch_size_that_no_agent_has_does_not_count() -> None:
     agents = [{"batch_size": 8}]
     parse_config(
-        {
-            "env": {"id": "X"},
-            "replay": {"capacity": 8},
-            "population": {"size": 1, "agents": agents},
-        }
+        {"env": {"id": "X"}, "replay": {"capacity": 8}, "population": {"size": 1, "agents": agents}}
     )
 
 

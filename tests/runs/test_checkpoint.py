@@ -778,17 +778,7 @@ def test_the_newest_and_the_newest_best_stay(tmp_path):
     for generation in range(1, 10):
         save(checkpoints, generation, best=generation in (1, 5, 8))
         stay.append([int(name[-1]) for name in names(tmp_path)])
-    assert stay == [
-        [1],
-        [1, 2],
-        [1, 2, 3],
-        [1, 3, 4],
-        [4, 5],
-        [5, 6],
-        [5, 6, 7],
-        [7, 8],
-        [8, 9],
-    ]
+    assert stay == [[1], [1, 2], [1, 2, 3], [1, 3, 4], [4, 5], [5, 6], [5, 6, 7], [7, 8], [8, 9]]
 
 
 def test_keep_one(tmp_path):

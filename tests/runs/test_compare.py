@@ -77,10 +77,7 @@ def test_one_group_of_replayed_seeds_has_their_common_name(tmp_path):
     ],
 )
 def test_labels(tmp_path, options, label, other):
-    paths = [
-        make_run(tmp_path, "a").path,
-        make_run(tmp_path, "b", options=options).path,
-    ]
+    paths = [make_run(tmp_path, "a").path, make_run(tmp_path, "b", options=options).path]
     assert labels(compared(paths)) == {"CartPole-v1": [other, label]}
 
 
@@ -112,10 +109,7 @@ def test_schedules_make_groups(tmp_path):
     ]
     assert labels(compared(paths[:2])) == {"CartPole-v1": ["a"]}
     assert labels(compared(paths[:3])) == {
-        "CartPole-v1": [
-            "schedule.lr={0: 0.001, 1000: 0.5}",
-            "schedule.lr={0: 0.001, 4000: 0.5}",
-        ]
+        "CartPole-v1": ["schedule.lr={0: 0.001, 1000: 0.5}", "schedule.lr={0: 0.001, 4000: 0.5}"]
     }
     assert labels(compared(paths[2:4])) == {
         "CartPole-v1": [

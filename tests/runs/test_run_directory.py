@@ -194,10 +194,7 @@ def _edit(change):
         ("agent.json", _edit(lambda facts: facts.pop("specs"))),
         ("agent.json", _edit(lambda facts: facts["specs"]["q"].update(inputs=5))),
         ("agent.json", _edit(lambda facts: facts["specs"]["q"].update(surprise=5))),
-        (
-            "agent.json",
-            _edit(lambda f: f["genome"]["architectures"]["q"].update(hidden=[8])),
-        ),
+        ("agent.json", _edit(lambda f: f["genome"]["architectures"]["q"].update(hidden=[8]))),
         ("agent.json", _edit(lambda facts: facts["genome"]["hyperparameters"].update(lr="fast"))),
     ],
 )

@@ -9,11 +9,7 @@ import pytest
 from scipy import stats
 
 from evorl.runs import statistics
-from evorl.runs.statistics import (
-    interquartile_mean,
-    probability_of_improvement,
-    summarise_group,
-)
+from evorl.runs.statistics import interquartile_mean, probability_of_improvement, summarise_group
 
 
 def random(seed=0):

@@ -128,8 +128,7 @@ def test_weights_that_are_not_finite_are_refused(run):
 
 
 @pytest.mark.parametrize(
-    ("id", "says"),
-    [(None, "observations or actions are not those"), (11, "the weights don't fit")],
+    ("id", "says"), [(None, "observations or actions are not those"), (11, "the weights don't fit")]
 )
 def test_an_environment_that_has_changed_is_refused(run, monkeypatch, id, says):
     from gymnasium import spaces

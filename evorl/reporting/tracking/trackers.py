@@ -18,10 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from accelerate.tracking import (  # type: ignore[import-untyped]
-    TensorBoardTracker,
-    WandBTracker,
-)
+from accelerate.tracking import TensorBoardTracker, WandBTracker  # type: ignore[import-untyped]
 
 from evorl.config import RunConfig, dump_config
 from evorl.reporting.console import Console
