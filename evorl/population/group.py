@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms import Hyperparameters
-from evorl.genome import Architecture, Genome
+from evorl.genome import Genome
 from evorl.networks import (
     Layout,
     Masks,
@@ -27,7 +27,6 @@ from evorl.networks import (
     make_masks,
     needed_rows,
     network_part,
-    signature,
 )
 from evorl.population.optimizer import limits_of
 
@@ -185,66 +184,3 @@ class Group:
         own = self.genomes[i].architectures
         online, target, m, v = (self.layout.unpack(part[i], own) for part in self.matrices)
         return AgentState(online, target, m, v, int(self.steps[i]))
-
-    def mismatch(self, i: int, genome: Genome, state: AgentState | None) -> str | None:
-        """In what row i is not what this genome (and state) says; None if it is."""
-        if self.genomes[i] != genome:
-            return "group is another genome's"
-        for name, architecture in genome.architectures.items():
-            wrong = self._other_signature(name, architecture) or self._other_layers(
-                i, name, architecture
-            )
-            if wrong is not None:
-                return wrong
-        for place, (name, value) in enumerate(genome.hyperparameters.items()):
-            if self.hp[name][i] != value:
-                return f"{name} is {self.hp[name][i]}, not {value}"
-            live = self.hyperparameters.values[place, i]
-            if live != torch.tensor(self.hp[name][i]).to(live):
-                return f"{name} is {live} where it learns, not {value}"
-        padding = ~self.layout.mask(genome.architectures).to(self.theta.device)
-        for name, matrix in self.matrices._asdict().items():
-            if matrix[i][padding].any():
-                return f"{name} is not zero outside of its architecture"
-        return None if state is None else self._other_state(i, state)
-
-    def _other_signature(self, name: str, architecture: Architecture) -> str | None:
-        group = self.layout.signatures[name]
-        own = signature(architecture)._replace(widths=group.widths, gates=group.gates)
-        if group != own:
-            return "group is another genome's"
-        if any(had < own for had, own in zip(group.widths, architecture.hidden, strict=False)):
-            return f"group is {group.widths} wide, not {architecture.hidden}"
-        return None
-
-    def _other_layers(self, i: int, name: str, architecture: Architecture) -> str | None:
-        layout, depth, masks = self.layout.networks[name], architecture.depth, self.masks[name]
-        dtype, rows = self.theta.dtype, [1] * layout.depth
-        alone = make_masks([architecture], layout.signature.widths, rows, dtype)
-        if depth > layout.depth or any(i >= len(mask.keep) for mask in masks[:depth]):
-            return f"group does not compute all of {depth} layers"
-        for k, (mask, own) in enumerate(zip(masks, alone, strict=True)):
-            if i >= len(mask.keep):
-                continue
-            if own.keep.any() and not self.networks[name].mlp.skips[k]:
-                return f"group computes layer {k} as if it were there, and not gated"
-            for part, ours, theirs in zip(mask._fields, mask, own, strict=True):
-                if not torch.equal(ours[i], theirs[0].to(ours)):
-                    return f"mask of layer {k} ({part}) is another architecture's"
-        return None
-
-    def _other_state(self, i: int, state: AgentState) -> str | None:
-        live = self.state(i)
-        for name, ours, theirs in zip(PARTS, live[:4], state[:4], strict=True):
-            if ours.keys() != theirs.keys():
-                return f"{name} has other segments"
-            for segment, value in ours.items():
-                if not _same_bits(value, theirs[segment].to(value)):
-                    return f"{name} differs in {segment}"
-        return None if live.steps == state.steps else "step count differs"
-
-
-def _same_bits(a: Tensor, b: Tensor) -> bool:
-    """Equal to the bit; a NaN, too."""
-    bytes_a, bytes_b = (x.contiguous().view(torch.uint8) for x in (a, b))
-    return torch.equal(bytes_a, bytes_b)

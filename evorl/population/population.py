@@ -281,31 +281,6 @@ class Population:
                 self.alive[numbers] &= matrix.isfinite().all(1).cpu().numpy()
         return np.flatnonzero(~self.alive)
 
-    def check(self, states: Sequence[AgentState] | None = None) -> None:
-        """RuntimeError unless the matrices and hyperparameters are what the genomes say.
-
-        With `states` the agents' weights and moments must be these, bit for bit.
-        """
-        everybody = np.sort(np.concatenate(self.members))
-        if not np.array_equal(everybody, np.arange(self.size)):
-            raise RuntimeError(f"agents {everybody.tolist()} are in groups, of {self.size}")
-        for group in self.groups:
-            if not np.shares_memory(group.steps, self._steps) or not all(
-                np.shares_memory(group.hp[name], self._hp[name]) for name in self._hp
-            ):
-                raise RuntimeError("a group has numbers that rounds do not read")
-        for numbers, group in zip(self.members, self.groups, strict=True):
-            for row, agent in enumerate(numbers):
-                own = None if states is None else states[agent]
-                wrong = group.mismatch(row, self.genomes[agent], own)
-                given = self.genomes[agent].hyperparameters.items()
-                if wrong is None and any(
-                    self.hyperparameter(name)[agent] != value for name, value in given
-                ):
-                    wrong = "numbers are another's"
-                if wrong is not None:
-                    raise RuntimeError(f"agent {self.genomes[agent].id}: its {wrong}")
-
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
     """One after another; mostly there is one."""

@@ -12,6 +12,7 @@ from evorl.networks.layout import network_part, shapes
 from evorl.networks.module import to_module
 from evorl.networks.spec import NetworkSpec
 from evorl.population.group import AgentState, newborn
+from tests.population.checks import check
 from tests.reference import genome, population_of, random_samples
 
 VECTOR = NetworkSpec(inputs=6, outputs=3)
@@ -79,7 +80,7 @@ def live_values(spec, architecture, state, obs):
     """Q values [B, A] of a live population."""
     population = population_of([genome(0, architecture)], spec, dtype=obs.dtype)
     population.rebuild(population.genomes, [whole(state)])
-    population.check([whole(state)])
+    check(population, [whole(state)])
     return population.groups[0].online["q"](obs[None])[0]
 
 

@@ -34,6 +34,7 @@ from tests.evolution.networks import (
     random_state,
     whole,
 )
+from tests.population.checks import check
 from tests.reference import genome, hyperparameters, population_of
 
 torch.set_num_threads(1)
@@ -222,7 +223,7 @@ def test_a_long_line_of_mutations_stays_within_its_limits(seed, image, outside):
     assert 2 <= parent.architectures["q"].depth <= 4
     population = population_of([parent], spec)
     population.rebuild([parent], [state])
-    population.check([state])
+    check(population, [state])
 
 
 def test_all_layers_and_convolutions_have_their_turn():
@@ -298,9 +299,9 @@ def test_mutated_agents_live_in_a_mixed_population():
             )
             number += 1
         population.rebuild(genomes, states)
-        population.check(states)
+        check(population, states)
     learn(population, random, 5)
-    population.check()
+    check(population)
     assert population.alive.all()
 
 
@@ -321,7 +322,7 @@ def test_a_child_that_outgrows_its_group_gets_another():
         kinds_of({"q": VECTOR}, [own], compiled=False)[0] for own in (parent, grown)
     ]  # by itself
     population.rebuild([parent, grown], [state, grown_state], kinds)
-    population.check([state, grown_state])
+    check(population, [state, grown_state])
     assert [max(group.layout.signatures["q"].widths) for group in population.groups] == [64, 96]
 
 

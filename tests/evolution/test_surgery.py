@@ -32,6 +32,7 @@ from tests.evolution.networks import (
     trained,
     whole,
 )
+from tests.population.checks import check
 from tests.reference import LoneNetwork, fold_one, genome, places, population_of
 
 torch.set_num_threads(1)
@@ -380,7 +381,7 @@ def rebuilt(changed, forget=False, spec=VECTOR, dtype=torch.float32, **options):
     ]
     population = population_of(genomes, spec, dtype=dtype, **options)
     population.rebuild(genomes, list(map(whole, states)))
-    population.check(list(map(whole, states)))
+    check(population, list(map(whole, states)))
     return population
 
 

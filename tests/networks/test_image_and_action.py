@@ -17,6 +17,7 @@ from evorl.networks.layout import network_part
 from evorl.networks.spec import NetworkSpec
 from evorl.population.population import Population
 from tests.networks.test_cnn import PARTS, WAYS, LoneNetwork, assert_padding_is_zero, randn
+from tests.population.checks import check
 from tests.reference import places
 
 torch.set_num_threads(1)
@@ -168,7 +169,7 @@ def test_channels_added_beside_an_action_keep_the_function(layer, count):
         genomes[i] = Genome(10 + i, {"critic": changed.architecture}, genomes[i].hyperparameters)
         states[i] = new
     population.rebuild(genomes, states)
-    population.check(states)
+    check(population, states)
     requests = population.requests(np.full(len(CRITICS), 5))
     population.learn(random_critic_round(requests, random), requests)
     assert population.alive.all()

@@ -14,6 +14,7 @@ from evorl.networks.layout import network_part, signature
 from evorl.networks.spec import NetworkSpec
 from evorl.population.grouping import Kind, kinds_of
 from evorl.population.update import batches_of
+from tests.population.checks import check
 from tests.reference import (
     LoneAgent,
     LoneNetwork,
@@ -546,12 +547,12 @@ def test_what_was_rebuilt_is_what_the_genomes_say(dtype, compiled):
     population = trained(MIXED, rounds=1, dtype=dtype)
     states = [population.state(i) for i in range(len(MIXED))]
     population = population_of(MIXED, SPEC, dtype=dtype, compiled=compiled)
-    population.check()
+    check(population)
     population.rebuild(MIXED, states)
-    population.check(states)
+    check(population, states)
     order = np.random.default_rng(0).permutation(len(MIXED))
     population.rebuild([MIXED[i] for i in order], [states[i] for i in order])
-    population.check([states[i] for i in order])
+    check(population, [states[i] for i in order])
 
 
 def test_a_dead_agent_equals_its_own_state():
@@ -559,7 +560,7 @@ def test_a_dead_agent_equals_its_own_state():
     for value in states[2].online.values():
         value.fill_(torch.nan)
     population.rebuild(MIXED, states)
-    population.check(states)
+    check(population, states)
 
 
 def row_of(population, agent):
@@ -577,7 +578,7 @@ def test_numbers_in_the_padding_are_found(matrix, spoil):
     free = ~group.layout.mask(MIXED[8].architectures)
     getattr(group.matrices, matrix)[row, free.nonzero()[-1]] = spoil
     with pytest.raises(RuntimeError, match=rf"agent 8: its {matrix} is not zero outside"):
-        population.check()
+        check(population)
 
 
 @pytest.mark.parametrize(("matrix", "part"), list(zip(MATRICES, PARTS, strict=True)))
@@ -586,19 +587,19 @@ def test_another_bit_in_a_row_is_found(matrix, part):
     group, row = row_of(population, 4)
     view = group.layout.views(getattr(group.matrices, matrix))["q"]["hidden1.weight"]
     view[row, 2, 3] = torch.nextafter(view[row, 2, 3], torch.tensor(torch.inf))
-    population.check()
+    check(population)
     with pytest.raises(RuntimeError, match=rf"agent 4: its {part} differs in q.hidden1.weight"):
-        population.check(states)
+        check(population, states)
 
 
 def test_another_state_is_found():
     population, states = checked()
     states[7] = states[7]._replace(steps=states[7].steps + 1)
     with pytest.raises(RuntimeError, match="agent 7: its step count differs"):
-        population.check(states)
+        check(population, states)
     states[7] = states[8]
     with pytest.raises(RuntimeError, match="agent 7: its online has other segments"):
-        population.check(states)
+        check(population, states)
 
 
 @pytest.mark.parametrize("name", ["lr", "gamma", "batch_size", "epsilon_end"])
@@ -607,7 +608,7 @@ def test_another_hyperparameter_is_found(name):
     group, row = row_of(population, 10)
     group.hp[name][row] *= 1.5
     with pytest.raises(RuntimeError, match=f"agent 10: its {name} is "):
-        population.check(states)
+        check(population, states)
 
 
 def spoil_mask(name, value):
@@ -689,4 +690,4 @@ def test_a_group_that_does_not_fit_is_found(spoil, message):
     population, states = checked()
     spoil(population)
     with pytest.raises(RuntimeError, match=message):
-        population.check(states)
+        check(population, states)

@@ -24,6 +24,7 @@ from evorl.networks.layout import network_part
 from evorl.networks.spec import NetworkSpec, ParameterSpec
 from evorl.population.grouping import kinds_of
 from evorl.population.population import Population
+from tests.population.checks import check
 from tests.reference import LoneNetwork, fold_one, outside, places
 
 torch.set_num_threads(1)
@@ -312,7 +313,7 @@ def test_growing_either_network_preserves_the_function(name, move):
         torch.testing.assert_close(after, before, rtol=1e-12, atol=1e-12)
     # and it goes on learning, with the other network as it was
     population.rebuild([grown, genome], [new, state])
-    population.check([new, state])
+    check(population, [new, state])
     population.learn(random_round(requests, random), population.requests(np.full(2, 5)))
     assert population.alive.all()
 
