@@ -3,7 +3,7 @@
     python benchmarks/convolution.py    # a minute or two
 
 For each layer: milliseconds of a forward and backward pass by each way, and the choice of
-evorl.networks.convolution.choose. The last line says whether it was ever slower than the loop.
+evorl.networks.cnn.choose. The last line says whether it was ever slower than the loop.
 """
 
 import sys
@@ -13,8 +13,8 @@ from typing import get_args
 import torch
 from timing import best_seconds
 
-from evorl.networks import convolution
-from evorl.networks.convolution import ConvLayer, Way
+from evorl.networks import cnn
+from evorl.networks.cnn import ConvLayer, Way
 
 NOISE = 1.1  # a choice counts as slower than the loop when it is so by more than this
 
@@ -37,8 +37,8 @@ def both_passes(
     layer: ConvLayer, weight: torch.Tensor, bias: torch.Tensor, x: torch.Tensor
 ) -> None:
     """Forward and backward of one layer."""
-    y, kept = convolution.forward(layer, weight, bias, x)
-    convolution.backward(layer, weight, x, kept, y)
+    y, kept = cnn.convolve(layer, weight, bias, x)
+    cnn.convolve_backward(layer, weight, x, kept, y)
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
         with torch.no_grad():
             seconds = best_seconds(candidates, calls=2, turns=5)
         result = (side - kernel) // stride + 1
-        choice = convolution.choose(tuple(weight.shape[1:]), result, result, first, "cpu")
+        choice = cnn.choose(tuple(weight.shape[1:]), result, result, first, "cpu")
         times = "".join(f"{1e3 * seconds[way]:10.2f}" for way in get_args(Way))
         print(f"{name:26} {agents:6} {batch:5} {times}  {choice}", flush=True)
         if seconds[choice] > NOISE * seconds["loop"]:

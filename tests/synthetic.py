@@ -6,7 +6,7 @@ from evorl.algorithms.dqn import DQN
 from evorl.config import dump_config, parse_config
 from evorl.evolution.lineage import birth, fitness_line
 from evorl.genome import Architecture, Genome
-from evorl.networks.initialization import fresh_parameters
+from evorl.networks.layout import fresh_parameters
 from evorl.networks.spec import NetworkSpec
 from evorl.runs.directory import RunDirectory
 from evorl.runs.saved_agent import Interface, SavedAgent

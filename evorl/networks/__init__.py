@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.networks.initialization import fresh_parameters
+    from evorl.networks.layers import (
+        LayerMask,
+        Masks,
+        layer_views,
+        layers_with_skips,
+        make_masks,
+        needed_rows,
+    )
     from evorl.networks.layout import (
         Layout,
         NetworkLayout,
@@ -14,15 +21,14 @@ if TYPE_CHECKING:
         Weights,
         aligned,
         freeze,
+        fresh_parameters,
         network_part,
         row_shapes,
         shapes,
         signature,
     )
-    from evorl.networks.masks import LayerMask, Masks, layers_with_skips, make_masks, needed_rows
     from evorl.networks.module import PlainNetwork, to_module
     from evorl.networks.spec import VALUE, NetworkSpec, ParameterSpec, Spec
     from evorl.networks.stacked import Networks, StackedNetwork, bind
-    from evorl.networks.views import layer_views
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -12,10 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from evorl.networks.activations import PAIRS
+from evorl.networks.layers import PAIRS, HiddenLayer, LayerMask, LayerViews
 from evorl.networks.layout import NetworkLayout, Weights
-from evorl.networks.masks import LayerMask
-from evorl.networks.views import HiddenLayer, LayerViews
 
 LAYER_NORM_EPS = 1e-5  # as torch.nn.LayerNorm
 

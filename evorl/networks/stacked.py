@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from evorl.networks.cnn import ConvSaved, StackedCNN
+from evorl.networks.layers import LayerViews, Masks, layer_views
 from evorl.networks.layout import NetworkLayout, Weights
 from evorl.networks.mlp import MLPSaved, StackedMLP
 from evorl.networks.spec import VALUE
-from evorl.networks.views import LayerViews, detach
 
 
 class Saved(NamedTuple):
@@ -84,8 +84,9 @@ class StackedNetwork:
 class BoundNetwork:
     """A stacked network with weights: `network(obs)` gives outputs [P, B, O]."""
 
-    def __init__(self, stacked: StackedNetwork, weights: LayerViews) -> None:
-        self.stacked, self.weights = stacked, weights
+    def __init__(self, stacked: StackedNetwork, views: Weights, masks: Masks) -> None:
+        self.stacked, self.views, self.masks = stacked, views, masks
+        self.weights = layer_views(views, masks)
 
     def __call__(self, obs: Tensor, extra: Tensor | None = None) -> Tensor:
         """Outputs [P, B, O] of observations [P, B, ...] and extra inputs [P, B, E].
@@ -99,7 +100,8 @@ class BoundNetwork:
 
         So `critic.detached()(obs, actor(obs))` trains the actor alone.
         """
-        return BoundNetwork(self.stacked, detach(self.weights))
+        views = {segment: view.detach() for segment, view in self.views.items()}
+        return BoundNetwork(self.stacked, views, self.masks)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Saved]:
         """Outputs as they are computed, [P, O, B], and what `backward` needs."""
@@ -134,12 +136,10 @@ class Networks:
 
 
 def bind(
-    stacked: Mapping[str, StackedNetwork],
-    layers: Mapping[str, LayerViews],
-    views: Mapping[str, Weights],
+    stacked: Mapping[str, StackedNetwork], views: Mapping[str, Weights], masks: Mapping[str, Masks]
 ) -> Networks:
-    """Networks with their weights, given as views by layer and by segment."""
+    """Networks with their weights, by network and segment."""
     return Networks(
-        {name: BoundNetwork(own, layers[name]) for name, own in stacked.items()},
+        {name: BoundNetwork(own, views[name], masks[name]) for name, own in stacked.items()},
         {name: own[VALUE] for name, own in views.items() if name not in stacked},
     )

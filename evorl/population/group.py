@@ -22,7 +22,6 @@ from evorl.networks import (
     StackedNetwork,
     Weights,
     bind,
-    layer_views,
     layers_with_skips,
     make_masks,
     needed_rows,
@@ -141,8 +140,7 @@ class Group:
 
     def bound(self, views: Mapping[str, Weights]) -> Networks:
         """The networks with these weights, by network and segment."""
-        layers = {name: layer_views(views[name], own) for name, own in self.masks.items()}
-        return bind(self.networks, layers, views)
+        return bind(self.networks, views, self.masks)
 
     @cached_property
     def leaves(self) -> dict[str, Weights]:

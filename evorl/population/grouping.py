@@ -12,7 +12,7 @@ spread over other ranks, is computed alike to the last bit.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from heapq import heapify, heappop, heappush
 from itertools import combinations, zip_longest
 from typing import NamedTuple
@@ -102,6 +102,9 @@ class Merge:
                 if saved > 0:
                     heappush(pairs, (-saved, k, number))
             left[number] = new
+        whole = reduce(self._joined, parts)  # pair by pair may end a little dearer than that
+        if self._cost(whole.as_one, whole) < sum(costs[number] for number in left):
+            return [whole]
         return left.values()
 
     def _cost(self, kind: Kind, *parts: Part) -> float:

@@ -22,7 +22,7 @@ from evorl.population.compiled import CompiledRounds
 from evorl.population.group import AgentState, Group, newborn
 from evorl.population.grouping import Kind, kinds_of
 from evorl.population.optimizer import coefficients
-from evorl.population.update import Outcome, averaged_round, eager_round
+from evorl.population.update import eager_round
 
 REQUESTS_KEPT = 64  # agents' learn steps make a few patterns that repeat
 
@@ -234,11 +234,10 @@ class Population:
         updates = np.concatenate([request.updates for request in requests])
         parts, numbers = split_groups(samples, requests), self._coefficients(updates, requests)
         with self._precision():
-            if self.average is not None:
-                outcomes = averaged_round(self.groups, self.algorithm, parts, numbers, self.average)
+            if self.compiled is None or self.average is not None:
+                outcomes = eager_round(self.groups, self.algorithm, parts, numbers, self.average)
             else:
-                each = zip(self.groups, parts, numbers, strict=True)
-                outcomes = [self._learn_group(*own) for own in each]
+                outcomes = list(map(self.compiled.learn, self.groups, parts, numbers))
         self._steps += updates
         sums = _joined([losses for _, losses in outcomes]).cpu().numpy()
         learned = updates > 0
@@ -263,13 +262,6 @@ class Population:
         return [
             torch.from_numpy(np.ascontiguousarray(each, wanted)).to(self.device) for each in own
         ]
-
-    def _learn_group(self, group: Group, samples: Samples, numbers: Tensor) -> Outcome:
-        if not len(numbers):
-            return torch.zeros_like(samples.weight), group.theta.new_zeros(group.size)
-        if self.compiled is not None:
-            return self.compiled.learn(group, samples, numbers)
-        return eager_round(group, self.algorithm, samples, numbers)
 
     def mark_dead(self) -> Ints:
         """Mark agents whose weights or moments are not finite; the numbers of all that are dead.

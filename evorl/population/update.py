@@ -1,4 +1,4 @@
-"""One update of all agents of a group, and a round of them: eager, compiled, averaged over ranks.
+"""One update of all agents of a group, and a round of them: eager, averaged over ranks, compiled.
 
 Legend: U updates of a round, K networks, P agents, B batch, D row length, n reward steps.
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from evorl.algorithms import Algorithm, Batch, Hyperparameters, Loss, discounted
 from evorl.errors import ConfigError
 from evorl.experience import Samples
-from evorl.networks import Layout, Masks, Networks, StackedNetwork, Weights, bind, layer_views
+from evorl.networks import Layout, Masks, Weights, bind
 from evorl.population.group import Group, Matrices
 from evorl.population.optimizer import Coefficients, adam_, clip_, limits_of
 
@@ -63,12 +63,6 @@ def find_gradient(group: Group, algorithm: Algorithm, batch: Batch) -> Found:
     return Found(gradient, _priority(lost.priority, batch), lost.loss.detach())
 
 
-def apply_gradient(group: Group, numbers: Sequence[Tensor]) -> None:
-    """Move every row by the group's gradient, which is overwritten."""
-    for own, columns in zip(numbers, group.columns, strict=True):
-        step_(own, *columns)
-
-
 def step_(
     numbers: Tensor, matrices: Matrices, gradient: Tensor, scratch: Tensor, limits: Tensor | None
 ) -> None:
@@ -79,40 +73,41 @@ def step_(
     matrices.target.lerp_(matrices.theta, c.tau)
 
 
-def eager_round(group: Group, algorithm: Algorithm, samples: Samples, numbers: Tensor) -> Outcome:
-    """Move every row of the group by the updates of a round [U, K, 6, P, 1], in place."""
-    found = []
-    for batch, own in updates_of(group, samples, numbers):
-        found.append(find_gradient(group, algorithm, batch))
-        apply_gradient(group, own)
-    return outcome_of(algorithm, found, samples.weight)
-
-
-def averaged_round(
+def eager_round(
     groups: Sequence[Group],
     algorithm: Algorithm,
     parts: Sequence[Samples],
     numbers: Sequence[Tensor],
-    average: Callable[[Tensor], None],
+    average: Callable[[Tensor], None] | None = None,
 ) -> list[Outcome]:
-    """All groups update by update: their gradients are averaged over ranks in one go."""
-    rounds = [
-        list(updates_of(group, own, each))
-        for group, own, each in zip(groups, parts, numbers, strict=True)
-    ]
+    """Move every row by the updates of a round [U, K, 6, P, 1], in place.
+
+    All groups update by update: gradients may be averaged over ranks, in one go.
+    """
+    each = zip(groups, parts, numbers, strict=True)
+    rounds = [list(updates_of(*own)) for own in each]
     found: list[list[Found]] = [[] for _ in groups]
     for u in range(max(map(len, rounds), default=0)):
         due = [i for i, own in enumerate(rounds) if u < len(own)]
         for i in due:
             found[i].append(find_gradient(groups[i], algorithm, rounds[i][u][0]))
-        flat = torch.cat([groups[i].gradient.reshape(-1) for i in due])
-        average(flat)
-        sizes = [groups[i].gradient.numel() for i in due]
-        for i, part in zip(due, torch.split(flat, sizes), strict=True):
-            groups[i].gradient.copy_(part.view_as(groups[i].gradient))
-            apply_gradient(groups[i], rounds[i][u][1])
-    each = zip(found, parts, strict=True)
-    return [outcome_of(algorithm, own, samples.weight) for own, samples in each]
+        if average is not None:
+            _average([groups[i].gradient for i in due], average)
+        for i in due:
+            for own, columns in zip(rounds[i][u][1], groups[i].columns, strict=True):
+                step_(own, *columns)
+    return [
+        outcome_of(algorithm, own, samples.weight)
+        for own, samples in zip(found, parts, strict=True)
+    ]
+
+
+def _average(gradients: Sequence[Tensor], average: Callable[[Tensor], None]) -> None:
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    average(flat)
+    sizes = [gradient.numel() for gradient in gradients]
+    for gradient, part in zip(gradients, torch.split(flat, sizes), strict=True):
+        gradient.copy_(part.view_as(gradient))
 
 
 def outcome_of(algorithm: Algorithm, found: Sequence[Found], weight: Tensor) -> Outcome:
@@ -131,63 +126,32 @@ UpdateFunction = Callable[
 ]
 
 
-def functional_update(
-    layout: Layout,
-    networks: Mapping[str, StackedNetwork],
-    algorithm: Algorithm,
-    names: tuple[str, ...],
-) -> UpdateFunction:
+def functional_update(group: Group, algorithm: Algorithm) -> UpdateFunction:
     """The same as a function of plain tensors, for torch.compile; it changes none of them."""
-    find = _closed_gradient if algorithm.has_closed_form() else _differentiated
+    layout, networks, names = group.layout, group.networks, group.names
+    closed = algorithm.has_closed_form()
 
     def update(
         before: Matrices, masks: Mapping[str, Masks], batch: Batch, values: Tensor, numbers: Tensor
     ) -> tuple[Found, Matrices]:
         hp = Hyperparameters(names, values)
         widths = {name: [mask.units.shape[2] for mask in own] for name, own in masks.items()}
-
-        def bound(views: Views) -> Networks:
-            layers = {name: layer_views(views[name], own) for name, own in masks.items()}
-            return bind(networks, layers, views)
-
         online, old = (layout.views_of(each, widths) for each in before[:2])
-        found = find(layout, algorithm, bound, online, bound(old), batch, hp)
+        targets = bind(networks, old, masks)
+
+        def total(views: Views) -> LossAndRest:
+            lost = _per_agent(algorithm.loss(bind(networks, views, masks), targets, batch, hp))
+            return lost.loss.sum(), (lost.loss, _priority(lost.priority, batch))
+
+        if closed:
+            by_hand = algorithm.gradients(bind(networks, online, masks), targets, batch, hp)
+            found = Found(layout.join(by_hand.segments), by_hand.priority, None)
+        else:
+            segments, (loss, priority) = torch.func.grad(total, has_aux=True)(online)
+            found = Found(layout.join(segments), priority, loss)
         return found, _moved(layout, widths, before, found.gradient, numbers)
 
     return update
-
-
-Bind = Callable[[Views], Networks]
-
-
-def _closed_gradient(
-    layout: Layout,
-    algorithm: Algorithm,
-    bound: Bind,
-    online: dict[str, Weights],
-    targets: Networks,
-    batch: Batch,
-    hp: Hyperparameters,
-) -> Found:
-    found = algorithm.gradients(bound(online), targets, batch, hp)
-    return Found(layout.join(found.segments), found.priority, None)
-
-
-def _differentiated(
-    layout: Layout,
-    algorithm: Algorithm,
-    bound: Bind,
-    online: dict[str, Weights],
-    targets: Networks,
-    batch: Batch,
-    hp: Hyperparameters,
-) -> Found:
-    def total(segments: Views) -> LossAndRest:
-        found = _per_agent(algorithm.loss(bound(segments), targets, batch, hp))
-        return found.loss.sum(), (found.loss, _priority(found.priority, batch))
-
-    segments, (loss, priority) = torch.func.grad(total, has_aux=True)(online)
-    return Found(layout.join(segments), priority, loss)
 
 
 def _moved(

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from evorl.genome import ACTIVATIONS, Architecture
-from evorl.networks.initialization import fresh_parameters
-from evorl.networks.layout import network_part, shapes
+from evorl.networks.layout import fresh_parameters, network_part, shapes
 from evorl.networks.module import to_module
 from evorl.networks.spec import NetworkSpec
 from evorl.population.group import AgentState, newborn

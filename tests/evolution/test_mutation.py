@@ -14,8 +14,7 @@ from evorl.errors import RunError
 from evorl.evolution.mutation import CheckedMutation, Mutation
 from evorl.evolution.spaces import Space
 from evorl.genome import ACTIVATIONS, Architecture, Genome
-from evorl.networks.initialization import fresh_parameters
-from evorl.networks.layout import signature
+from evorl.networks.layout import fresh_parameters, signature
 from evorl.networks.spec import NetworkSpec, ParameterSpec
 from evorl.population.group import newborn
 from evorl.population.grouping import kinds_of

@@ -13,14 +13,14 @@ from torch import nn
 from evorl.algorithms.dqn import DQN
 from evorl.experience.transitions import Samples
 from evorl.genome import Architecture
-from evorl.networks import convolution
+from evorl.networks import cnn
 from evorl.networks.layout import network_part
 from evorl.networks.spec import NetworkSpec
 from tests.reference import genome, outside, places, population_of
 
 torch.set_num_threads(1)
 
-WAYS = get_args(convolution.Way)
+WAYS = get_args(cnn.Way)
 ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU, "gelu": nn.GELU, "tanh": nn.Tanh, "silu": nn.SiLU}
 PARTS = ("online", "target", "m", "v")
 ROUNDS, UPDATES = 5, 10
@@ -42,10 +42,10 @@ def assert_is_autograd(way, stride, needed, weight, bias, x):
     expected = torch.stack(alone)
     upstream = randn(*expected.shape, seed=1)
     gradients = torch.autograd.grad((expected * upstream).sum(), (weight, bias, x))
-    layer = convolution.ConvLayer(way, stride, needed)
+    layer = cnn.ConvLayer(way, stride, needed)
     with torch.no_grad():
-        y, kept = convolution.forward(layer, weight, bias, x)
-        found = convolution.backward(layer, weight, x, kept, upstream)
+        y, kept = cnn.convolve(layer, weight, bias, x)
+        found = cnn.convolve_backward(layer, weight, x, kept, upstream)
     close = {"rtol": 0, "atol": 1e-11}
     torch.testing.assert_close(y, expected, **close)
     torch.testing.assert_close(found.weight, gradients[0], **close)
@@ -94,10 +94,10 @@ def test_convolution_takes_any_strides(way):
 
 def test_the_choice_covers_all_ways():
     """Small layers leave the loop; the first one's images are unfolded."""
-    assert convolution.choose((16, 4, 3, 3), 8, 8, True, "cpu") == "unfold"
-    assert convolution.choose((16, 16, 3, 3), 6, 6, False, "cpu") == "grouped"
-    assert convolution.choose((32, 4, 8, 8), 20, 20, True, "cpu") == "loop"
-    assert convolution.choose((32, 4, 8, 8), 20, 20, True, "cuda") == "grouped"
+    assert cnn.choose((16, 4, 3, 3), 8, 8, True, "cpu") == "unfold"
+    assert cnn.choose((16, 16, 3, 3), 6, 6, False, "cpu") == "grouped"
+    assert cnn.choose((32, 4, 8, 8), 20, 20, True, "cpu") == "loop"
+    assert cnn.choose((32, 4, 8, 8), 20, 20, True, "cuda") == "grouped"
 
 
 # populations
@@ -337,7 +337,7 @@ def assert_padding_is_zero(population):
 def test_mixed_images_equal_agents_trained_alone(name, way, trained_alone, monkeypatch):
     case = CASES[name]
     if way != "default":
-        monkeypatch.setattr(convolution, "choose", lambda *_: way)
+        monkeypatch.setattr(cnn, "choose", lambda *_: way)
     population = case.population()
     assert [group.size for group in population.groups] == [3, 2, 2, 1]
     ways = {layer.way for group in population.groups for layer in group.networks["q"].cnn.layers}

@@ -12,7 +12,7 @@ from evorl.evolution.surgery import add_units, remove_units
 from evorl.evolution.units import channel_units
 from evorl.experience.transitions import Samples
 from evorl.genome import Architecture, Genome
-from evorl.networks import convolution
+from evorl.networks import cnn
 from evorl.networks.layout import network_part
 from evorl.networks.spec import NetworkSpec
 from evorl.population.population import Population
@@ -79,7 +79,7 @@ def seen_and_done(agents, count=5):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_network_reads_an_image_and_an_action(way, monkeypatch):
     """Outputs, the gradient by weights (in closed form and by autograd) and that by the action."""
-    monkeypatch.setattr(convolution, "choose", lambda *_: way)
+    monkeypatch.setattr(cnn, "choose", lambda *_: way)
     population = critics()
     (group,), (order,) = population.groups, population.members
     images, actions = seen_and_done(group.size)

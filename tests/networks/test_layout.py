@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from evorl.genome import ACTIVATIONS, Architecture
+from evorl.networks.layers import layers_with_skips, make_masks, needed_rows
 from evorl.networks.layout import (
     Layout,
     NetworkLayout,
@@ -14,7 +15,6 @@ from evorl.networks.layout import (
     shapes,
     signature,
 )
-from evorl.networks.masks import layers_with_skips, make_masks, needed_rows
 from evorl.networks.spec import NetworkSpec, ParameterSpec
 
 

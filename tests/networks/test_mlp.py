@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from evorl.genome import ACTIVATIONS, Architecture
+from evorl.networks.layers import LayerMask, layer_views, layers_with_skips, make_masks, needed_rows
 from evorl.networks.layout import Layout, network_part, row_shapes, signature
-from evorl.networks.masks import LayerMask, layers_with_skips, make_masks, needed_rows
 from evorl.networks.mlp import StackedMLP, _normalise
 from evorl.networks.spec import NetworkSpec
 from evorl.networks.stacked import StackedNetwork
-from evorl.networks.views import layer_views
 
 torch.set_num_threads(1)
 

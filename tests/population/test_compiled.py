@@ -14,9 +14,15 @@ from evorl.algorithms.dqn import DQN
 from evorl.experience.transitions import Samples
 from evorl.genome import Architecture
 from evorl.networks.spec import NetworkSpec
-from evorl.population.compiled import WORTH_UPDATES, CompiledRounds, has_compiler, wants_compiling
+from evorl.population.compiled import (
+    WORTH_UPDATES,
+    CompiledRounds,
+    RoundPrograms,
+    UpdatePrograms,
+    has_compiler,
+    wants_compiling,
+)
 from evorl.population.grouping import kinds_of
-from evorl.population.torch_private import RoundPrograms, UpdatePrograms
 from tests.population.test_population import (
     MIXED,
     PARTS,

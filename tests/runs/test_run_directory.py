@@ -9,7 +9,7 @@ import torch
 
 from evorl.errors import RunError
 from evorl.genome import Architecture, Genome
-from evorl.networks.initialization import fresh_parameters
+from evorl.networks.layout import fresh_parameters
 from evorl.networks.spec import NetworkSpec
 from evorl.runs.directory import RunDirectory
 from evorl.runs.saved_agent import read_agent, save_agent
