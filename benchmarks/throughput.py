@@ -73,6 +73,7 @@ def random_samples(requests: Sequence[SampleRequest]) -> Samples:
         bootstrap=torch.ones(count, dtype=torch.uint8),
         weight=torch.full((count,), 1 / BATCH),
         slots=torch.zeros(count, dtype=torch.int64),
+        noise=torch.zeros(count, 0),
     )
 
 

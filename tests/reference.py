@@ -241,6 +241,7 @@ def random_samples(
         bootstrap=torch.from_numpy(np.where(terminated, 0, length).astype(np.uint8)),
         weight=tensor(weight),
         slots=torch.zeros(count, dtype=torch.int64),
+        noise=torch.zeros(count, 0),
     )
 
 
@@ -248,7 +249,7 @@ def learn_alone(agents, samples, requests):
     """What Population.learn does, one agent and one update after another; mean loss of each."""
     losses = {number: [] for number in range(len(agents))}
     for agent, _, where in places(requests):
-        obs, action, rewards, next_obs, bootstrap, weight, _ = (field[where] for field in samples)
+        obs, action, rewards, next_obs, bootstrap, weight, *_ = (field[where] for field in samples)
         importance = weight * len(where)
         losses[agent].append(
             agents[agent].learn(obs, action, rewards, next_obs, bootstrap, importance)

@@ -9,7 +9,7 @@ Adam, clipping, target networks, compiling, evolution, ranks, checkpoints, expor
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ class Batch(NamedTuple):
     next_obs: Tensor  # [P, B, ...]
     discount: Tensor  # [P, B]
     weight: Tensor  # [P, B] a sample's share of its agent's loss; 0 for padding
+    noise: Tensor  # [P, B, K] standard normal numbers, as many as `loss_noise` asks for
 
 
 class Loss(NamedTuple):
@@ -41,6 +42,7 @@ class Loss(NamedTuple):
 
     loss: Tensor  # [P] each agent's own, as `weight` adds up its samples
     priority: Tensor | None = None  # [P, B] errors by which a prioritised replay draws
+    stop: Tensor | None = None  # [P] whose updates end before this one, until new experience
 
 
 class Gradients(NamedTuple):
@@ -54,8 +56,8 @@ class Gradients(NamedTuple):
 class Trained:
     """A network or bare parameter of every agent, and how it is trained: by which hyperparameters.
 
-    A target network follows softly, by a fraction `tau` per update, or is copied every `period`
-    updates; without either there is none.
+    A target network follows by a fraction `tau`, or is copied, at every update or one in `period`;
+    without either there is none. With `every`, it is trained at one in so many updates only.
     """
 
     spec: NetworkSpec | ParameterSpec
@@ -63,6 +65,7 @@ class Trained:
     max_grad_norm: str | None = None
     tau: str | None = None
     period: str | None = None
+    every: str | None = None
 
 
 class Hyperparameters:
@@ -81,6 +84,13 @@ class Algorithm(Declaration):
     `networks`, `loss` and `greedy` are what every algorithm says; the rest has defaults.
     """
 
+    clips_together: ClassVar[bool] = False  # by the norm of all networks' gradients, or of each?
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether `loss` says who stops."""
+        return False
+
     def networks(self, observation: NetworkSpec, action: ActionSpec) -> dict[str, Trained]:
         """The networks of an agent by name; `observation` is a spec with the inputs filled in."""
         raise TypeError(f"{type(self).__name__} declares no networks")
@@ -94,6 +104,10 @@ class Algorithm(Declaration):
     def greedy(self, networks: Networks, obs: Tensor) -> Tensor:
         """The best actions [P, N] for observations [P, N, ...], for scoring and exporting."""
         raise TypeError(f"{type(self).__name__} has no greedy policy")
+
+    def loss_noise(self, action: ActionSpec) -> int:
+        """How many random numbers `loss` gets for each sample."""
+        return 0
 
     def noise(
         self, random: np.random.Generator, shape: tuple[int, int], action: ActionSpec
@@ -145,6 +159,16 @@ def discrete_actions(algorithm: Declaration, action: ActionSpec) -> int:
             f" {action.kind}; choose another algorithm"
         )
     return action.n
+
+
+def continuous_actions(algorithm: Declaration, action: ActionSpec) -> int:
+    """How many numbers an action has; ConfigError if it is none of a box."""
+    if action.kind != "continuous":
+        raise ConfigError(
+            f"algorithm.name: {algorithm.name} takes Box actions, and the environment's are"
+            f" {action.kind}; choose another algorithm, such as dqn"
+        )
+    return action.shape[0]
 
 
 def discounted(rewards: Tensor, bootstrap: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:

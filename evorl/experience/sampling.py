@@ -74,8 +74,13 @@ class UniformSampler:
         buffer: ReplayBuffer,
         generators: Sequence[np.random.Generator],
         own: bool | None = None,
+        noise: int = 0,
     ) -> None:
-        """`own`: each agent has its replay for itself; to be said where there is but one agent."""
+        """`own`: each agent has its replay for itself; to be said where there is but one agent.
+
+        `noise` are the random numbers that go with each sample.
+        """
+        self.noise = noise
         self.beta = 1.0
         self._buffer = buffer
         self._generators = list(generators)
@@ -114,7 +119,8 @@ class UniformSampler:
         slots[layout.positions] = self._first_slots[layout.agents] + drawn
         index = torch.from_numpy(slots).to(self._buffer.device)
         items = self._buffer.gather(index)
-        return Samples(*items, weight=self._weights(layout, drawn), slots=index)
+        weight, noise = self._weights(layout, drawn), self._normals(layout)
+        return Samples(*items, weight=weight, slots=index, noise=noise)
 
     def update_priorities(
         self, td_errors: Sequence[Tensor], alive: BoolArray | None = None
@@ -160,6 +166,14 @@ class UniformSampler:
             self._generators[agent].random(out=uniforms[start:end])
         return uniforms
 
+    def _normals(self, layout: RoundLayout) -> Tensor:
+        """[K, noise], drawn after what is sampled."""
+        normals = np.zeros((len(layout.padding), self.noise), np.float32)
+        for agent, start, end in layout.streams if self.noise else ():
+            drawn = self._generators[agent].standard_normal((end - start, self.noise), np.float32)
+            normals[layout.positions[start:end]] = drawn
+        return torch.from_numpy(normals).to(layout.scale)
+
     def _sizes(self) -> IntArray:
         """[A] items in each agent's replay."""
         return self._buffer.sizes[self._replay_of]
@@ -187,8 +201,9 @@ class PrioritisedSampler(UniformSampler):
         alpha: float = 0.6,
         epsilon: float = 1e-6,
         own: bool | None = None,
+        noise: int = 0,
     ) -> None:
-        super().__init__(buffer, generators, own)
+        super().__init__(buffer, generators, own, noise)
         self.priorities = Priorities(len(self._generators), buffer.capacity, alpha, epsilon)
         self._round: tuple[RoundLayout, IntArray] | None = (
             None  # the last sample: its layout and draws

@@ -65,6 +65,7 @@ class Samples(NamedTuple):
     bootstrap: Tensor
     weight: Tensor  # [K] importance / batch size of the agent; 0 for padding
     slots: Tensor  # [K] where in the buffer the item was
+    noise: Tensor  # [K, ...] standard normal numbers for the loss; 0 for padding
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Samples":
         """The same samples on `device`."""

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from evorl.algorithms import Algorithm, Batch, Hyperparameters
+from evorl.algorithms import Algorithm, Hyperparameters
 from evorl.experience import Samples
 from evorl.networks import LayerMask, Masks, Signature
 from evorl.population.group import Group, Matrices
@@ -93,7 +93,7 @@ class CompiledRounds:
         Samples are [U, P, B, ...], and coefficients [U, K, 6, P, 1].
         """
         if not len(numbers):
-            return torch.zeros_like(samples.weight), group.theta.new_zeros(group.size)
+            return Outcome(torch.zeros_like(samples.weight), group.theta.new_zeros(group.size))
         while self._ways:
             try:
                 return self._ways[-1](group, samples, numbers)
@@ -133,13 +133,18 @@ class UpdatePrograms:
         before = Matrices(*(matrix.detach() for matrix in group.matrices))
         masks = {name: _detached(own) for name, own in group.masks.items()}
         values, found = group.hyperparameters.values.detach(), list[Found]()
+        going = torch.ones_like(before.theta[:, :1], dtype=torch.bool)
+        made = torch.zeros_like(going[:, 0], dtype=torch.int64)
         for (batch, _), own in zip(updates_of(group, samples, numbers), numbers, strict=True):
-            apart = Batch(*(field.contiguous() for field in batch))
-            one, before = self.functions[shape](before, masks, apart, values, own.contiguous())
+            apart = type(batch)(*(field.contiguous() for field in batch))
+            given = (before, masks, apart, values, own.contiguous(), going)
+            one, before, going = self.functions[shape](*given)
+            made += going[:, 0]
             found.append(one)
         for matrix, new in zip(group.matrices, before, strict=True):
             matrix.copy_(new)
-        return outcome_of(self.algorithm, found, samples.weight)
+        outcome = outcome_of(self.algorithm, found, samples.weight)
+        return outcome._replace(made=made) if self.algorithm.may_stop else outcome
 
 
 class Program(NamedTuple):
@@ -154,8 +159,7 @@ class Program(NamedTuple):
     def __call__(self, tensors: Sequence[Tensor]) -> Outcome:
         """Move every row by the updates of a round."""
         given = [tensors[a] if type(a) is int else a for a in self.arguments]
-        priorities, losses = self.function(*given)
-        return priorities, losses
+        return Outcome(*self.function(*given))
 
 
 class RoundPrograms:
@@ -186,7 +190,7 @@ class RoundPrograms:
         self, key: Key, shape: Shape, group: Group, samples: Samples, numbers: Tensor
     ) -> Outcome:
         # copies: where a view begins in its memory would become an argument of the program
-        samples = Samples(*(_apart(field) for field in samples))
+        samples = type(samples)(*map(_apart, samples))
         tensors = (*group.tensors, *samples, numbers)
         if shape not in self.functions:
             update = functional_update(group, self.algorithm)
@@ -237,7 +241,7 @@ class RoundPrograms:
 
 def looped(update: UpdateFunction, algorithm: Algorithm, names: tuple[str, ...]) -> RoundFunction:
     """A round of updates as one function of plain tensors: one program, however long."""
-    closed = algorithm.has_closed_form()
+    closed, stops = algorithm.has_closed_form(), algorithm.may_stop
 
     def compiled_round(
         matrices: Matrices,
@@ -256,22 +260,27 @@ def looped(update: UpdateFunction, algorithm: Algorithm, names: tuple[str, ...])
             place = int(u.item())
             torch._check(place >= 0)  # type: ignore[no-untyped-call]
             torch._check(place < count)  # type: ignore[no-untyped-call]
-            batch = Batch(*(field.select(0, place) for field in batches))
-            before = Matrices(*carried[-4:])
-            found, after = update(before, masks, batch, values, numbers.select(0, place))
+            batch = type(batches)(*(field.select(0, place) for field in batches))
+            before, going = Matrices(*carried[-4:]), carried[1] if stops else numbers
+            given = (batch, values, numbers.select(0, place))
+            found, after, going = update(before, masks, *given, going)
             priorities = torch.select_scatter(priorities, found.priority, 0, place)
             losses = () if found.loss is None else (carried[0] + found.loss,)
-            return u + 1, priorities, *losses, *after
+            stopping = (going, carried[2] + going.select(1, 0)) if stops else ()
+            return u + 1, priorities, *losses, *stopping, *after
 
         first = torch.zeros((), dtype=torch.int64, device=numbers.device)
-        losses = () if closed else (torch.zeros_like(gamma),)
-        start = (first, torch.zeros_like(samples.weight), *losses, *(m.clone() for m in matrices))
+        extra: Tensors = () if closed else (torch.zeros_like(gamma),)
+        if stops:
+            going = torch.ones_like(matrices.theta[:, :1], dtype=torch.bool)
+            extra = (*extra, going, torch.zeros_like(going.select(1, 0), dtype=torch.int64))
+        start = (first, torch.zeros_like(samples.weight), *extra, *(m.clone() for m in matrices))
         _, priorities, *carried = while_loop(continues, body, start)  # type: ignore[no-untyped-call]
         for matrix, new in zip(matrices, carried[-4:], strict=True):
             matrix.copy_(new)
         if closed:
-            return priorities, algorithm.loss_of(priorities, samples.weight).sum(0)
-        return priorities, carried[0]
+            return Outcome(priorities, algorithm.loss_of(priorities, samples.weight).sum(0))
+        return Outcome(priorities, carried[0], carried[2] if stops else None)
 
     return compiled_round
 

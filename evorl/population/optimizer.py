@@ -52,11 +52,12 @@ def coefficients(
     """
     count = max(updates.tolist(), default=0)  # U
     step = np.arange(1.0, count + 1)[:, None] + steps  # [U, P]
-    root = np.sqrt(1 - BETA2**step)
-    bias = BETA1**step - 1
     found = np.empty((count, len(trained), len(Coefficients._fields), len(steps), 1))
     for k, own in enumerate(trained):
         first, second, divisor, eps, tau, clip = found[:, k, ..., 0].transpose(1, 0, 2)
+        own_step = step if own.every is None else np.maximum(step // hp[own.every], 1)
+        root = np.sqrt(1 - BETA2**own_step)
+        bias = BETA1**own_step - 1
         first[:] = 1 - BETA1
         second[:] = 1 - BETA2
         np.divide(bias, hp[own.lr] * root, out=divisor)
@@ -64,6 +65,8 @@ def coefficients(
         tau[:] = _target_share(own, step, hp)
         clip[:] = hp[own.max_grad_norm] if own.max_grad_norm else 0
         clip[clip <= 0] = np.inf
+        if own.every is not None:
+            _stop(found[:, k : k + 1], step % hp[own.every] != 0, keep_target=True)
     if min(updates.tolist(), default=0) < count:
         idle = np.arange(count)[:, None] >= updates  # [U, P]
         _stop(found, idle)
@@ -72,24 +75,42 @@ def coefficients(
 
 def _target_share(own: Trained, step: npt.NDArray[Any], hp: Mapping[str, Floats]) -> Floats | int:
     """How far a target network moves to the new weights, at each step [U, P]."""
-    if own.period is not None:
-        share: Floats = (step % hp[own.period] == 0).astype(np.float64)
-        return share
-    return hp[own.tau] if own.tau is not None else 0
+    share: Floats | int = hp[own.tau] if own.tau is not None else int(own.period is not None)
+    return share if own.period is None else share * (step % hp[own.period] == 0)
 
 
-def _stop(found: Floats, idle: npt.NDArray[np.bool_]) -> None:
+def _stop(found: Floats, idle: npt.NDArray[np.bool_], keep_target: bool = False) -> None:
     """Agents that are not due at an update keep their rows to the bit."""
     for each in found[..., 0].transpose(1, 2, 0, 3):  # [6, U, P] of one network
         first, second, divisor, _, tau, _ = each
-        first[idle] = second[idle] = tau[idle] = 0
+        first[idle] = second[idle] = 0
         divisor[idle] = -np.inf
+        if not keep_target:
+            tau[idle] = 0
 
 
-def clip_(gradient: Tensor, limit: Tensor) -> Tensor:
-    """Scale each agent's gradient [P, D] down to its limit, as clip_grad_norm_ does."""
-    norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+def stopped(numbers: Tensor, going: Tensor) -> Tensor:
+    """Coefficients [6, P, 1] with which only those who are `going` [P, 1] move."""
+    c = Coefficients(*numbers.unbind(0))
+    zero, none = torch.zeros_like(c.first), torch.full_like(c.divisor, -torch.inf)
+    first, second, tau = (torch.where(going, own, zero) for own in (c.first, c.second, c.tau))
+    divisor = torch.where(going, c.divisor, none)
+    return torch.stack((first, second, divisor, c.eps, tau, c.clip))
+
+
+def clip_(gradient: Tensor, limit: Tensor, norm: Tensor | None = None) -> Tensor:
+    """Scale each agent's gradient [P, D] down to its limit, as clip_grad_norm_ does.
+
+    `norm` [P, 1] is given where it is that of more than this gradient.
+    """
+    norm = norm_of(gradient) if norm is None else norm
     return gradient.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
+
+
+def norm_of(gradient: Tensor) -> Tensor:
+    """Of each agent's gradient, [P, 1]."""
+    norm: Tensor = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+    return norm
 
 
 def adam_(

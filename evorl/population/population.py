@@ -238,13 +238,16 @@ class Population:
                 outcomes = eager_round(self.groups, self.algorithm, parts, numbers, self.average)
             else:
                 outcomes = list(map(self.compiled.learn, self.groups, parts, numbers))
+        if self.algorithm.may_stop:
+            made = [own.made for own in outcomes if own.made is not None]
+            updates = np.minimum(updates, _joined(made).cpu().numpy())
         self._steps += updates
-        sums = _joined([losses for _, losses in outcomes]).cpu().numpy()
+        sums = _joined([own.loss for own in outcomes]).cpu().numpy()
         learned = updates > 0
         loss = np.full(self.size, np.nan)
         loss[self._order] = np.divide(sums, updates, out=np.full_like(sums, np.nan), where=learned)
         self.alive[self._order] &= np.isfinite(sums) | ~learned
-        return Learned(loss, [priorities for priorities, _ in outcomes])
+        return Learned(loss, [own.priority for own in outcomes])
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.half is None:

@@ -18,11 +18,18 @@ from evorl.errors import ConfigError
 from evorl.experience import Samples
 from evorl.networks import Layout, Masks, Weights, bind
 from evorl.population.group import Group, Matrices
-from evorl.population.optimizer import Coefficients, adam_, clip_, limits_of
+from evorl.population.optimizer import Coefficients, adam_, clip_, limits_of, norm_of, stopped
 
 Views = Mapping[str, Weights]  # of all networks; named, as a traced function can have no subscript
-LossAndRest = tuple[Tensor, tuple[Tensor, Tensor]]
-Outcome = tuple[Tensor, Tensor]  # priorities [U, P, B], losses summed over the updates [P]
+LossAndRest = tuple[Tensor, tuple[Tensor, ...]]
+
+
+class Outcome(NamedTuple):
+    """What a round of updates showed."""
+
+    priority: Tensor  # [U, P, B]
+    loss: Tensor  # [P] summed over the updates
+    made: Tensor | None = None  # [P] updates, where `loss` may stop them
 
 
 class Found(NamedTuple):
@@ -31,12 +38,14 @@ class Found(NamedTuple):
     gradient: Tensor  # [P, D]
     priority: Tensor  # [P, B]
     loss: Tensor | None  # [P]; None where it follows from the priorities (a closed form)
+    stop: Tensor | None = None  # [P]
 
 
 def batches_of(samples: Samples, gamma: Tensor) -> Batch:
     """A round's samples [U, P, B, ...] with each agent's own discounts."""
     reward, discount = discounted(samples.rewards, samples.bootstrap, gamma)
-    return Batch(samples.obs, samples.action, reward, samples.next_obs, discount, samples.weight)
+    ends = (reward, samples.next_obs, discount)
+    return Batch(samples.obs, samples.action, *ends, samples.weight, samples.noise)
 
 
 def updates_of(
@@ -60,15 +69,20 @@ def find_gradient(group: Group, algorithm: Algorithm, batch: Batch) -> Found:
         leaves = [leaf for own in group.leaves.values() for leaf in own.values()]
         values = torch.autograd.grad(lost.loss.sum(), leaves, allow_unused=True)
     gradient = group.layout.join(_by_name(group.leaves, values), group.gradient)
-    return Found(gradient, _priority(lost.priority, batch), lost.loss.detach())
+    return Found(gradient, _priority(lost.priority, batch), lost.loss.detach(), lost.stop)
 
 
 def step_(
-    numbers: Tensor, matrices: Matrices, gradient: Tensor, scratch: Tensor, limits: Tensor | None
+    numbers: Tensor,
+    matrices: Matrices,
+    gradient: Tensor,
+    scratch: Tensor,
+    limits: Tensor | None,
+    norm: Tensor | None = None,
 ) -> None:
     """Clip, Adam and target update for one network, in place; with coefficients [6, P, 1]."""
     c = Coefficients(*numbers.unbind(0))
-    clip_(gradient, c.clip)
+    clip_(gradient, c.clip, norm)
     adam_(matrices.theta, matrices.m, matrices.v, gradient, c, scratch, limits)
     matrices.target.lerp_(matrices.theta, c.tau)
 
@@ -87,6 +101,8 @@ def eager_round(
     each = zip(groups, parts, numbers, strict=True)
     rounds = [list(updates_of(*own)) for own in each]
     found: list[list[Found]] = [[] for _ in groups]
+    going = [torch.ones_like(group.theta[:, :1], dtype=torch.bool) for group in groups]
+    made = [own.new_zeros(len(own), dtype=torch.int64) for own in going]
     for u in range(max(map(len, rounds), default=0)):
         due = [i for i, own in enumerate(rounds) if u < len(own)]
         for i in due:
@@ -94,35 +110,46 @@ def eager_round(
         if average is not None:
             _average([groups[i].gradient for i in due], average)
         for i in due:
-            for own, columns in zip(rounds[i][u][1], groups[i].columns, strict=True):
-                step_(own, *columns)
-    return [
+            numbers_of = rounds[i][u][1]
+            if (stop := found[i][-1].stop) is not None:
+                if average is not None:  # one that stops on a rank stops on all that train it
+                    _average([stop := stop.to(groups[i].theta)], average)
+                going[i] &= stop.unsqueeze(1) == 0
+                made[i] += going[i].squeeze(1)
+                numbers_of = tuple(stopped(own, going[i]) for own in numbers_of)
+            norm = norm_of(groups[i].gradient) if algorithm.clips_together else None
+            for own, columns in zip(numbers_of, groups[i].columns, strict=True):
+                step_(own, *columns, norm)
+    outcomes = [
         outcome_of(algorithm, own, samples.weight)
         for own, samples in zip(found, parts, strict=True)
     ]
+    if not algorithm.may_stop:
+        return outcomes
+    return [own._replace(made=count) for own, count in zip(outcomes, made, strict=True)]
 
 
-def _average(gradients: Sequence[Tensor], average: Callable[[Tensor], None]) -> None:
-    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+def _average(tensors: Sequence[Tensor], average: Callable[[Tensor], None]) -> None:
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
     average(flat)
-    sizes = [gradient.numel() for gradient in gradients]
-    for gradient, part in zip(gradients, torch.split(flat, sizes), strict=True):
-        gradient.copy_(part.view_as(gradient))
+    sizes = [tensor.numel() for tensor in tensors]
+    for tensor, part in zip(tensors, torch.split(flat, sizes), strict=True):
+        tensor.copy_(part.view_as(tensor))
 
 
 def outcome_of(algorithm: Algorithm, found: Sequence[Found], weight: Tensor) -> Outcome:
     """Priorities of all updates of a round, and the losses added up."""
     if not found:
-        return torch.zeros_like(weight), weight.new_zeros(weight.shape[1])
+        return Outcome(torch.zeros_like(weight), weight.new_zeros(weight.shape[1]))
     priorities = torch.stack([own.priority for own in found])
     losses = [own.loss for own in found if own.loss is not None]
     if losses:
-        return priorities, torch.stack(losses).sum(0)
-    return priorities, algorithm.loss_of(priorities, weight).sum(0)
+        return Outcome(priorities, torch.stack(losses).sum(0))
+    return Outcome(priorities, algorithm.loss_of(priorities, weight).sum(0))
 
 
 UpdateFunction = Callable[
-    [Matrices, Mapping[str, Masks], Batch, Tensor, Tensor], tuple[Found, Matrices]
+    [Matrices, Mapping[str, Masks], Batch, Tensor, Tensor, Tensor], tuple[Found, Matrices, Tensor]
 ]
 
 
@@ -132,8 +159,13 @@ def functional_update(group: Group, algorithm: Algorithm) -> UpdateFunction:
     closed = algorithm.has_closed_form()
 
     def update(
-        before: Matrices, masks: Mapping[str, Masks], batch: Batch, values: Tensor, numbers: Tensor
-    ) -> tuple[Found, Matrices]:
+        before: Matrices,
+        masks: Mapping[str, Masks],
+        batch: Batch,
+        values: Tensor,
+        numbers: Tensor,
+        going: Tensor,
+    ) -> tuple[Found, Matrices, Tensor]:
         hp = Hyperparameters(names, values)
         widths = {name: [mask.units.shape[2] for mask in own] for name, own in masks.items()}
         online, old = (layout.views_of(each, widths) for each in before[:2])
@@ -141,15 +173,20 @@ def functional_update(group: Group, algorithm: Algorithm) -> UpdateFunction:
 
         def total(views: Views) -> LossAndRest:
             lost = _per_agent(algorithm.loss(bind(networks, views, masks), targets, batch, hp))
-            return lost.loss.sum(), (lost.loss, _priority(lost.priority, batch))
+            stop = () if lost.stop is None else (lost.stop,)  # there can be no None here
+            return lost.loss.sum(), (_priority(lost.priority, batch), lost.loss, *stop)
 
         if closed:
             by_hand = algorithm.gradients(bind(networks, online, masks), targets, batch, hp)
             found = Found(layout.join(by_hand.segments), by_hand.priority, None)
         else:
-            segments, (loss, priority) = torch.func.grad(total, has_aux=True)(online)
-            found = Found(layout.join(segments), priority, loss)
-        return found, _moved(layout, widths, before, found.gradient, numbers)
+            segments, rest = torch.func.grad(total, has_aux=True)(online)
+            found = Found(layout.join(segments), *rest)
+        if found.stop is not None:
+            going = going & ~found.stop.unsqueeze(1)
+            numbers = torch.stack([stopped(own, going) for own in numbers.unbind(0)])
+        norm = norm_of(found.gradient) if algorithm.clips_together else None
+        return found, _moved(layout, widths, before, found.gradient, numbers, norm), going
 
     return update
 
@@ -160,6 +197,7 @@ def _moved(
     before: Matrices,
     gradient: Tensor,
     numbers: Tensor,
+    norm: Tensor | None,
 ) -> Matrices:
     """The matrices after a step. They are copied after all else has read them: a copy that is
     written to at once costs nothing.
@@ -168,13 +206,15 @@ def _moved(
     if len(slices) == 1:
         after = Matrices(*(matrix.clone() for matrix in before))
         # limits always: one program, whether or not some weights are marked
-        step_(numbers.select(0, 0), after, gradient, torch.empty_like(gradient), limits_of(after.v))
+        scratch, limits = torch.empty_like(gradient), limits_of(after.v)
+        step_(numbers.select(0, 0), after, gradient, scratch, limits, norm)
         return after
     parts = []
     for k, own in enumerate(slices.values()):
         part = Matrices(*(matrix[:, own].clone() for matrix in before))
         change = gradient[:, own].clone()
-        step_(numbers.select(0, k), part, change, torch.empty_like(change), limits_of(part.v))
+        scratch, limits = torch.empty_like(change), limits_of(part.v)
+        step_(numbers.select(0, k), part, change, scratch, limits, norm)
         parts.append(part)
     return Matrices(*(torch.cat(columns, 1) for columns in zip(*parts, strict=True)))
 

@@ -577,7 +577,7 @@ def test_grown_agents_equal_plain_pytorch():
     for _ in range(4):
         samples, requests = learn(population, random, 10)
         for agent, _, where in places(requests):
-            obs, action, rewards, next_obs, bootstrap, weight, _ = (f[where] for f in samples)
+            obs, action, rewards, next_obs, bootstrap, weight, *_ = (f[where] for f in samples)
             alone[agent].learn(obs, action, rewards, next_obs, bootstrap, weight * len(where))
     for i, agent in enumerate(alone):
         state = population.state(i).network("q")

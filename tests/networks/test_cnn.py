@@ -291,6 +291,7 @@ def random_samples(case, requests, random):
         bootstrap=torch.from_numpy(np.where(random.random(count) < 0.2, 0, length).astype("u1")),
         weight=torch.from_numpy(weight),
         slots=torch.zeros(count, dtype=torch.int64),
+        noise=torch.zeros(count, 0),
     )
 
 
@@ -314,7 +315,7 @@ def trained_alone():
             agents = [LoneAgent(case, g, population.state(i)) for i, g in enumerate(case.genomes)]
             for requests, samples in rounds(case, population):
                 for agent, _, where in places(requests):
-                    obs, action, rewards, next_obs, bootstrap, weight, _ = (
+                    obs, action, rewards, next_obs, bootstrap, weight, *_ = (
                         field[where] for field in samples
                     )
                     importance = weight * len(where)

@@ -117,6 +117,7 @@ def random_critic_round(requests, random):
         bootstrap=torch.zeros(count, dtype=torch.uint8),
         weight=torch.from_numpy(weight),
         slots=torch.zeros(count, dtype=torch.int64),
+        noise=torch.zeros(count, 0),
     )
 
 

@@ -215,6 +215,7 @@ def random_round(requests, random, steps=2):
         bootstrap=torch.from_numpy(np.where(terminated, 0, length).astype(np.uint8)),
         weight=torch.from_numpy(weight),
         slots=torch.zeros(count, dtype=torch.int64),
+        noise=torch.zeros(count, 0),
     )
 
 
@@ -233,7 +234,7 @@ def test_a_mixed_population_equals_plain_pytorch_after_300_updates(genomes, comp
         learned = population.learn(samples, requests)
         losses = {i: [] for i in range(len(genomes))}
         for i, _, where in places(requests):
-            obs, action, rewards, next_obs, bootstrap, weight, _ = (f[where] for f in samples)
+            obs, action, rewards, next_obs, bootstrap, weight, *_ = (f[where] for f in samples)
             losses[i].append(
                 alone[i].learn(obs, action, rewards, next_obs, bootstrap, weight * len(where))
             )
