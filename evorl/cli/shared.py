@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-LONGEST = 30  # columns of a cell that may wrap
-ALL = 10_000  # columns: no other cell wraps
+WIDTH = 100  # columns of a table with cells that may wrap
 
 PATH = click.Path(path_type=Path)
 RUN = click.argument("run", type=PATH)
@@ -90,11 +89,11 @@ def table(
 
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     for column, side in enumerate(align):
-        longest = LONGEST if column in wraps else None
-        grid.add_column(justify="right" if side == ">" else "left", max_width=longest)
+        grid.add_column(justify="right" if side == ">" else "left", no_wrap=column not in wraps)
     for row in (header, *rows):
         grid.add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in row))
-    console = Console(width=ALL, markup=False, emoji=False, highlight=False)
+    width = WIDTH if wraps else 100 * WIDTH
+    console = Console(width=width, markup=False, emoji=False, highlight=False)
     with console.capture() as captured:
         console.print(grid)
     return [line.rstrip() for line in captured.get().splitlines()]

@@ -3,7 +3,7 @@
 import pytest
 from rich.text import Text
 
-from evorl.cli.shared import LONGEST, decimals, table
+from evorl.cli.shared import WIDTH, decimals, table
 
 
 def test_columns_are_aligned_and_escaped():
@@ -19,11 +19,12 @@ def test_markup_is_text():
 
 
 def test_only_columns_that_may_wrap_do():
-    rows = [("x" * 60, "one two three " * 10, "y" * 30)]
+    rows = [("x" * 50, "one two three " * 10, "y" * 20)]
     lines = table(("a", "b", "c"), rows, "<<<", wraps=[1])
-    assert lines[1].startswith("x" * 60)
-    assert lines[1].endswith("y" * 30)
-    wrapped = [line[62 : 62 + LONGEST].strip() for line in lines[1:]]
+    assert lines[1].startswith("x" * 50)
+    assert lines[1].endswith("y" * 20)
+    assert len(lines[1]) == WIDTH
+    wrapped = [line[52:78].strip() for line in lines[1:]]
     assert " ".join(wrapped) == ("one two three " * 10).strip()
 
 
