@@ -43,7 +43,7 @@ def doctor() -> None:
 
     Each check tries the thing out: an environment makes a step, the compiler compiles, and two
     ranks start and meet. Takes about ten seconds, and sends nothing anywhere. Exit code 1 if
-    something that training needs is missing or broken; what is optional says so.
+    something that training needs is broken; what may be missing is optional.
 
     \b
     evorl doctor

@@ -7,20 +7,19 @@ comes with imageio-ffmpeg.
 import os
 import traceback
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
 import imageio_ffmpeg  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
 from evorl.config import RunConfig
 from evorl.envs import Env, EnvSpec, Failure, Pool, SpaceAdapter, inspect, make_env, with_trace
-from evorl.errors import ConfigError, EvorlError, RunError
+from evorl.errors import ConfigError, RunError
 from evorl.networks import Spec
 from evorl.pipeline import POPULATION, Snapshot
 from evorl.reporting import Console
@@ -57,7 +56,7 @@ class Selected(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """What was selected, in one line."""
+        """What was selected, to print."""
         return f"{self.path}: {self.config.env.id}, {self.title}"
 
     @property
@@ -153,10 +152,15 @@ def watch_agent(
     episodes: list[Episode] = []
 
     def frames() -> Iterator[Frame]:
-        with _explaining(spec.id):
+        try:
             for seed in seeds:
                 episodes.append((yield from _play(env, agent, seed, limit)))
                 console.advance(1)
+        except RunError:
+            raise
+        except Exception:  # of the environment, whatever it is
+            failure = Failure(0, traceback.format_exc())
+            raise with_trace(f"{spec.id!r} raised while it was filmed", failure) from None
 
     with closing(env), closing(console):
         console.start(len(seeds), "filming", "episode")
@@ -189,21 +193,6 @@ def _picture(env: Env) -> Frame:
     return np.ascontiguousarray(frame[: height - height % 2, : width - width % 2])
 
 
-@contextmanager
-def _explaining(env_id: str) -> Iterator[None]:
-    """What an environment raises is one line, after its own traceback."""
-    try:
-        yield
-    except EvorlError:
-        raise
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        what = f"{env_id!r} needs a package to render that is not installed: {error}"
-        raise RunError(what) from None
-    except Exception:
-        failure = Failure(0, traceback.format_exc())
-        raise with_trace(f"{env_id!r} raised while it was filmed", failure) from None
-
-
 def write_film(path: Path, frames: Iterator[Frame], fps: float) -> None:
     """Write a film that is there when it is whole, and not before; it replaces an older one."""
     if path.suffix.lower() not in OPTIONS:
@@ -229,4 +218,4 @@ def write_film(path: Path, frames: Iterator[Frame], fps: float) -> None:
         raise RunError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
         with suppress(OSError):
-            aside.unlink(missing_ok=True)
+            aside.unlink()
