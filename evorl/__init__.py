@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evorl.algorithms import DQN, Algorithm, Batch, Loss, NoiseStreams, OffPolicy, Trained
-    from evorl.cli.errors import one_line_errors
+    from evorl.cli import one_line_errors
     from evorl.config import RunConfig, hyperparameter, load_config, parse_config
     from evorl.distributed import World
     from evorl.envs import ActionSpec, EnvSpec, make_episodes, make_vector_env

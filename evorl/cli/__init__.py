@@ -1,15 +1,18 @@
-"""The command line, one file a command: `evorl NAME` is the function NAME of evorl/cli/NAME.py.
+"""The command line: `evorl NAME` is the function NAME of evorl/cli/NAME.py, or of FILES[NAME].
 
 A command is imported when it is called, and imports what is slow to load when it runs: `evorl
 --help` loads click and nothing else.
 """
 
 import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
 from evorl import __version__
-from evorl.cli.errors import one_line_errors
+from evorl.errors import EvorlError, one_line
 
 # What `evorl --help` lists: section → command → what it does.
 SECTIONS = {
@@ -34,9 +37,11 @@ SECTIONS = {
         "init": "Write a commented YAML file for an environment, to start from.",
         "doctor": "Check this machine: what works, what is missing, what to do.",
         "schema": "Print the schema of configuration files, for editors.",
-        "completion": "Print the script that makes a shell complete evorl.",
     },
 }
+# Commands in the file of a neighbour.
+FILES = {"resume": "train", "dashboard": "report", "schedule": "lineage", "schema": "init"}
+FILES |= dict.fromkeys(SECTIONS["Ship"], "ship")
 
 
 class Commands(click.Group):
@@ -46,7 +51,7 @@ class Commands(click.Group):
         """The command from its own module; `commands` holds its name and short help only."""
         if cmd_name not in self.commands:
             return None
-        module = importlib.import_module(f"evorl.cli.{cmd_name}")
+        module = importlib.import_module(f"evorl.cli.{FILES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, cmd_name)
         command.short_help = self.commands[cmd_name].short_help
         return command
@@ -83,3 +88,35 @@ def main() -> None:
     """Run the command line: an error that the user can fix is one line, and exit code 2."""
     with one_line_errors():
         cli.main(prog_name="evorl", standalone_mode=False)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """What the user can fix is one line and exit code 2; an interruption 130 or 143."""
+    from evorl.distributed import is_main_process_of_launch, let_main_speak_first
+
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
+    except (click.ClickException, EvorlError) as error:
+        let_main_speak_first()  # it may have the same to say
+        for note in getattr(error, "__notes__", ()):
+            click.echo(note, err=True)
+        click.echo(f"error: {one_line(_describe(error))}", err=True)
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort) as error:
+        cause = error.__cause__ or error  # click makes an Abort of it
+        if is_main_process_of_launch():
+            click.echo("; ".join(["interrupted", *getattr(cause, "__notes__", ())]), err=True)
+        sys.exit(getattr(cause, "exit_code", 130))
+
+
+def _describe(error: Exception) -> str:
+    """The message; click's with where to read on."""
+    if not isinstance(error, click.ClickException):
+        return str(error)
+    message = " ".join(error.format_message().split())
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{message.rstrip('.')} (see {context.command_path} --help)" if context else message

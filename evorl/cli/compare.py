@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evorl.cli.options import RUN
-from evorl.cli.tables import decimals, table
+from evorl.cli.shared import RUNS, decimals, table
 
 if TYPE_CHECKING:
     from evorl.runs import Comparison, Estimate
 
 
 @click.command
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=RUN)
+@RUNS
 def compare(runs: tuple[Path, ...]) -> None:
     """Compare finished runs, grouped by configuration; seeds and names may differ within a group.
 
@@ -37,16 +36,10 @@ def comparison_lines(comparison: "Comparison") -> Iterator[str]:
     """A table for each environment, and one of each group against each."""
     for env, groups in comparison.groups.items():
         places = decimals(*(score for group in groups for score in group.scores))
-        rows = [
-            (
-                group.label,
-                str(len(group.runs)),
-                *_cells(group.summary.iqm, places),
-                *_cells(group.summary.mean, places),
-                f"{group.steps:,.0f}",
-            )
-            for group in groups
-        ]
+        rows = []
+        for group in groups:
+            iqm, mean = _cells(group.summary.iqm, places), _cells(group.summary.mean, places)
+            rows.append((group.label, str(len(group.runs)), *iqm, *mean, f"{group.steps:,.0f}"))
         header = (env, "runs", "IQM", "95 % interval", "mean", "95 % interval", "steps a run")
         yield from table(header, rows, "<>>>>>>", wraps=[0])
         yield ""

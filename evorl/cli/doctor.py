@@ -1,16 +1,40 @@
-"""evorl doctor: does this machine have what evorl needs?"""
+"""evorl doctor: does this machine have what evorl needs?
 
+`python -m evorl.cli.doctor` is what each of the two ranks runs.
+"""
+
+import importlib.metadata
+import netrc
+import os
+import platform
+import shutil
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+import sysconfig
+import tempfile
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
 
 import click
 
 from evorl.errors import one_line
+from evorl.machine import cores
 
-if TYPE_CHECKING:
-    from rich.text import Text
+# What torch.compile includes and links; without Python's headers it fails, too.
+PROGRAM = "#include <Python.h>\n#include <omp.h>\nint threads() { return omp_get_max_threads(); }\n"
+LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+SECONDS = 60.0  # that a compiler, or two ranks, may take
+WANDB = "api.wandb.ai"
 
-    from evorl.cli.checks import Finding
+
+class Check(NamedTuple):
+    """One question to the machine."""
+
+    name: str
+    run: Callable[[], str]  # what there is; raises what is wrong
+    advice: str  # what to do then
+    needed: bool = True  # training fails without
 
 
 @click.command
@@ -19,36 +43,112 @@ def doctor() -> None:
 
     Each check tries the thing out: an environment makes a step, the compiler compiles, and two
     ranks start and meet. Takes about ten seconds, and sends nothing anywhere. Exit code 1 if
-    something that training needs is missing or broken; what is optional says so.
+    something that training needs is broken; what may be missing is optional.
 
     \b
     evorl doctor
     evorl doctor && evorl train configs/dqn/cartpole.yaml
     """
-    from rich.console import Console
-
-    from evorl.cli.checks import CHECKS, Check, examine, two_ranks
-
-    console, failed = Console(), []
-    with two_ranks() as meet, console.status("checking") as status:  # they start meanwhile
-        for check in (*CHECKS, Check("two ranks", meet, needed=True)):
-            status.update(f"checking {check.name}")
-            finding = examine(check)
-            if check.needed and finding.state != "ok":
-                failed.append(check.name)
-            console.print(finding_line(check.name, finding, check.needed), soft_wrap=True)
+    failed = []
+    for check in CHECKS:
+        try:
+            with warnings.catch_warnings(action="ignore"):  # of packages, about themselves
+                state, colour, what = "ok", "green", check.run()
+        except Exception as error:  # a broken installation raises anything
+            state, colour = ("broken", "red") if check.needed else ("missing", "yellow")
+            first = str(error).partition("\n")[0]
+            what = f"{type(error).__name__}: {first}; {check.advice}"
+            failed += [check.name] if check.needed else []
+        click.echo(f"{check.name:12}  {click.style(f'{state:7}', colour)}  {one_line(what)}")
     if failed:
         click.echo(f"not ready: {', '.join(failed)}")
         sys.exit(1)
     click.echo("ready to train")
 
 
-def finding_line(name: str, finding: "Finding", needed: bool) -> "Text":
-    """A check on one line: name, state, what there is, and what to do."""
-    from rich.text import Text
+def check_torch() -> str:
+    """PyTorch, by a sum on the device that training would take."""
+    import torch
 
-    colour = "green" if finding.state == "ok" else "red" if needed else "yellow"
-    optional = "" if needed or finding.state == "ok" else " (optional)"
-    advice = f"; {finding.advice}" if finding.advice else ""
-    what = one_line(f"{finding.what}{optional}{advice}")
-    return Text.assemble(f"{name:12}  ", (f"{finding.state:7}", colour), f"  {what}")
+    device = torch.accelerator.current_accelerator(check_available=True)
+    torch.ones(2, device=device or "cpu").sum().item()
+    count = torch.accelerator.device_count()
+    where = f"{count} × {device.type}" if device else f"no GPU: trains on {cores()} CPU cores"
+    return f"{torch.__version__}, {where}"
+
+
+def check_environment(env_id: str) -> str:
+    """Gymnasium and what the environment needs, by a step."""
+    import gymnasium
+
+    env = gymnasium.make(env_id)
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+    env.close()
+    return f"{env_id} runs in Gymnasium {gymnasium.__version__}"
+
+
+def check_compiler() -> str:
+    """A C++ compiler, by a program that includes what torch.compile does."""
+    mac = sys.platform == "darwin"
+    name = os.environ.get("CXX", "clang++" if mac else "g++")
+    compiler = shutil.which(name)
+    if compiler is None:
+        raise FileNotFoundError(f"no {name}: long runs are not compiled, and slower")
+    flags = ["-shared", "-fPIC", *([] if mac else ["-fopenmp"]), "-xc++", "-"]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [compiler, f"-I{sysconfig.get_paths()['include']}", *flags]
+        _run([*command, "-o", f"{folder}/program.so"], PROGRAM)
+    return f"{compiler}, for torch.compile"
+
+
+def check_ranks(module: str = "evorl.cli.doctor") -> str:
+    """Launch two ranks on the CPU, which run a module."""
+    _run([sys.executable, *LAUNCH, module])
+    return "started by torch's launcher, met over gloo"
+
+
+def check_wandb() -> str:
+    """Weights & Biases, by its login; nothing is sent to find out."""
+    version = importlib.metadata.version("wandb")
+    if "WANDB_API_KEY" not in os.environ and WANDB not in netrc.netrc().hosts:
+        raise PermissionError(f"{version} has no key for {WANDB}")
+    return f"{version}, logged in"
+
+
+def _run(command: list[str], text: str = "") -> None:
+    """Run a command; RuntimeError with its first line that speaks of an error."""
+    env = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=SECONDS, env=env
+    )
+    if done.returncode:
+        errors = (line.strip() for line in done.stderr.splitlines() if "rror: " in line)
+        raise RuntimeError(next(errors, f"exit code {done.returncode}"))
+
+
+def meet() -> None:
+    """What each of the two ranks does: hear from the other."""
+    from evorl.distributed import World
+
+    world = World.start(agents=2, timeout=30.0)
+    try:
+        world.gather(b"here")
+    finally:
+        world.close()
+
+
+CHECKS = (
+    Check("python", lambda: f"{platform.python_version()} in {sys.prefix}", ""),
+    Check("torch", check_torch, "reinstall it"),
+    Check("accelerate", lambda: importlib.metadata.version("accelerate"), "reinstall it"),
+    Check("gymnasium", lambda: check_environment("CartPole-v1"), "reinstall it"),
+    Check("Box2D", lambda: check_environment("LunarLander-v3"), "pip install 'gymnasium[box2d]'"),
+    Check("two ranks", check_ranks, "see docs/distributed.md; one process works without"),
+    Check("C++ compiler", check_compiler, "install g++ and python3-dev, or set CXX", False),
+    Check("W&B", check_wandb, "pip install wandb and wandb login, or use it offline", False),
+)
+
+
+if __name__ == "__main__":
+    meet()

@@ -1,16 +1,46 @@
-"""evorl init: a configuration to start from."""
+"""evorl init and schema: a configuration to start from, and what editors complete it by."""
 
+import json
+import re
+from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from evorl.cli.options import output
-from evorl.errors import RunError, one_line
+from evorl.cli.shared import output
+from evorl.errors import RunError
+
+if TYPE_CHECKING:
+    from evorl.envs import ObservationSpec
+
+AGENTS, ENVS = 4, 8
+GENERATIONS = 12  # that the budget is enough for
+SHORTEST, LONGEST = 1000, 10_000  # steps of a generation
+EPISODES = {"episodes": 10, "confirm_episodes": 20, "final_episodes": 100}
+MUTATION = {"hyperparameters": 0.6, "architecture": 0.2, "parameters": 0.2}
+# Convolutions (channels, kernels, strides) for images of at least N pixels on a side.
+CONVOLUTIONS = (
+    (64, ([32, 64, 64], [8, 4, 3], [4, 2, 1])),
+    (24, ([16, 32], [4, 3], [2, 2])),
+    (5, ([16, 32], [3, 3], [1, 1])),
+    (1, ([16, 32], [1, 1], [1, 1])),
+)
+HEADING = """\
+# yaml-language-server: $schema=evorl.schema.json
+# {algorithm} on {env_id}: {what}.
+# What is left out has its default; evorl schema > evorl.schema.json lets editors show all options.
+# Change one value for one run on the command line: evorl train FILE seed=2
+
+"""
+STOP_AT = "  # stop_at: {:<13g}# End early, at this confirmed fitness."
+COMMENTS, WIDTH = 26, 100  # the column in which comments begin, and the longest line
 
 
 @click.command
 @click.argument("env_id", metavar="ENV_ID")
-@output("FILE", "Where to write it, or - to print it; the environment's name, .yaml, if left out.")
+@output("FILE", "Where to write it; the environment's name, .yaml, if left out.")
 def init(env_id: str, output: Path | None) -> None:
     """Write a commented configuration for the Gymnasium environment ENV_ID, to start from.
 
@@ -23,26 +53,121 @@ def init(env_id: str, output: Path | None) -> None:
     evorl init LunarLander-v3 -o configs/lander.yaml
     evorl init my_package.envs:Maze-v0
     """
-    from evorl.cli.template import look_at, name_of, schema_beside, starter
+    from evorl.envs import EnvSpec, adapt, find, make_env
 
+    solved_at = find(env_id).reward_threshold
+    env = make_env(EnvSpec(env_id))
+    try:
+        adapter = adapt(env_id, env.observation_space, env.action_space)
+        limit = env.spec.max_episode_steps if env.spec else None
+    finally:
+        env.close()
+    length = "no limit to" if limit is None else f"up to {limit:,} steps"
+    seen = _describe(adapter.observation)
+    what = f"{seen}, {adapter.action.n} actions, {length} an episode"
     file = output or Path(f"{name_of(env_id)}.yaml")
-    known = look_at(env_id)
-    text = starter(known, schema_beside(file))
-    if str(file) == "-":
-        click.echo(text, nl=False)
-        return
-    write_new(file, text)
-    click.echo(one_line(f"{file}: {env_id}, {known}"))
-    click.echo(one_line(f"train: evorl train {file}"))
-
-
-def write_new(file: Path, text: str) -> None:
-    """Write a file that does not exist yet; RunError if it does, or cannot be."""
+    text = _starter(env_id, adapter.observation, limit or 0, what)
     try:
         with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
+            opened.write(text + STOP_AT.format(solved_at or 100) + "\n")
     except FileExistsError:
         raise RunError(f"{file}: exists already; remove it, or give another name with -o") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise RunError(f"{file}: cannot be written: {reason}") from None
+    except OSError as error:
+        raise RunError(f"{file}: cannot be written: {error.strerror}") from None
+    click.echo(f"{file}: {env_id}, {what}")
+    click.echo(f"train: evorl train {file}")
+
+
+def name_of(env_id: str) -> str:
+    """A name for runs: lunar_lander for LunarLander-v3."""
+    last = re.split(r"[:/]", env_id)[-1]
+    words = re.sub(r"-v\d+$", "", last)
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", words).strip("_").lower()
+    return words[:100] or "run"
+
+
+def _describe(observation: "ObservationSpec") -> str:
+    if observation.kind == "discrete":
+        return f"one of {observation.n} states"
+    if observation.kind == "image":
+        return f"images of {' × '.join(map(str, observation.shape))}"
+    return f"vectors of {observation.shape[0]} numbers"
+
+
+def _starter(env_id: str, observation: "ObservationSpec", limit: int, what: str) -> str:
+    """The YAML text; options have the comments of the schema, and all of the algorithm's are in."""
+    from evorl.config import parse_config
+
+    every = min(max(SHORTEST, 2 * limit), LONGEST)
+    evolution: dict[str, Any] = {"method": "evolution", "mutation": MUTATION}
+    chosen: dict[str, Any] = {
+        "name": name_of(env_id),
+        "seed": 1,
+        "env": {"id": env_id, "num_envs": ENVS},
+        "algorithm": {},
+        "network": _network(observation),
+        "replay": {"capacity": _capacity(observation), "share": "rank"},
+        "population": {"size": AGENTS},
+        "evaluation": {"every": every} | EPISODES,
+        "evolution": evolution,
+        "run": {"folder": "runs", "if_exists": "number"},
+        "budget": {"env_steps": every * ENVS * AGENTS * GENERATIONS},
+    }
+    config = parse_config(chosen, source="starter")
+    chosen["algorithm"] = config.algorithm.model_dump()
+    evolution["spaces"] = config.evolution.model_dump()["spaces"]
+    heading = HEADING.format(algorithm=config.algorithm.name, env_id=env_id, what=what)
+    return heading + "".join(f"{line}\n" for line in _lines(chosen, config))
+
+
+def _lines(chosen: Mapping[str, Any], section: Any, indent: str = "") -> Iterator[str]:
+    """Keys and values as YAML, each with what the section's class says of it."""
+    from evorl.config import dump_yaml
+    from evorl.evolution import flow_text
+
+    fields = getattr(type(section), "model_fields", {})
+    for name, value in chosen.items():
+        if not isinstance(value, dict):
+            text = indent + dump_yaml({name: value}).strip()
+        elif "kind" in value:  # a space
+            text = f"{indent}{name}: {flow_text(value)}"
+        else:
+            text = f"{indent}{name}:" if indent else f"\n{name}:"
+        about = fields[name].description if name in fields else None
+        line = f"{text:{COMMENTS - 2}}  # {about}" if about and indent else text
+        yield line if len(line) <= WIDTH else f"{indent}# {about}\n{text}"
+        if text.endswith(":"):
+            yield from _lines(value, getattr(section, name), indent + "  ")
+
+
+def _network(observation: "ObservationSpec") -> dict[str, Any]:
+    if observation.kind == "discrete":  # one input for each state
+        return {"hidden": [64], "activation": "relu"}
+    if observation.kind == "vector":
+        return {"hidden": [64, 64], "activation": "relu"}
+    side = min(observation.shape[1:])
+    sizes = next(sizes for least, sizes in CONVOLUTIONS if side >= least)
+    convolutions = dict(zip(("channels", "kernels", "strides"), sizes, strict=True))
+    return {**convolutions, "hidden": [128], "activation": "relu"}
+
+
+def _capacity(observation: "ObservationSpec") -> int:
+    """Transitions of about 1 GiB, and no more than help."""
+    size = 2 * observation.dtype.itemsize * prod(observation.shape)
+    return max(10_000, min(100_000, 10_000 * (2**30 // max(size, 1) // 10_000)))
+
+
+@click.command
+@click.option("--markdown", is_flag=True, help="Print a page with all options instead.")
+def schema(markdown: bool) -> None:
+    """Print the JSON schema of configuration files, by which an editor completes them.
+
+    With --markdown it is a page to read: every option with its type, default and bounds.
+
+    \b
+    evorl schema > configs/evorl.schema.json
+    evorl schema --markdown > docs/configuration.md
+    """
+    from evorl.config import json_schema, markdown as reference
+
+    click.echo(reference() if markdown else json.dumps(json_schema(), indent=2) + "\n", nl=False)

@@ -1,24 +1,22 @@
-"""evorl lineage: how an agent came to be."""
+"""evorl lineage and schedule: how an agent came to be, and the hyperparameters that made it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from evorl.cli.options import RUN, agent
-from evorl.cli.tables import decimals, keep_together, show_estimate, table
+from evorl.cli.shared import AGENT, RUN, decimals, show_estimate, table
 from evorl.errors import RunError
 
 if TYPE_CHECKING:
     from evorl.evolution import Ancestor
-    from evorl.runs import RunDirectory, SavedAgent
+    from evorl.runs import RunDirectory
 
 
 @click.command
-@click.argument("run", type=RUN)
-@agent("Another agent than the best one.")
+@RUN
+@AGENT
 def lineage(run: Path, agent: int | None) -> None:
     """Print how the best agent of the run directory RUN came to be: ancestors, and what changed.
 
@@ -31,18 +29,44 @@ def lineage(run: Path, agent: int | None) -> None:
     from evorl.runs import RunDirectory
 
     directory = RunDirectory.open(run)
-    descent = find_descent(directory, agent)
-    click.echo("\n".join([*_heading(directory, descent), "", *ancestry_table(descent.ancestry)]))
+    descent = _find_descent(directory, agent)
+    score = "not finished"
+    if directory.finished:
+        mean = directory.summary().score.mean
+        score = f"held-out mean {show_estimate(mean, decimals(mean.value))}"
+    click.echo(f"{run}: {directory.config().env.id}, {score}")
+    click.echo("\n".join([descent.title, "", *_ancestry_table(descent.ancestry)]))
 
 
-@dataclass(frozen=True)
-class BestFacts:
-    """What is known of a run's best agent."""
+@click.command
+@RUN
+@AGENT
+def schedule(run: Path, agent: int | None) -> None:
+    """Print the hyperparameters that the best agent of the run directory RUN trained with, as YAML.
 
-    generation: int
-    own_steps: int  # training steps of its line
-    fitness: float
-    confirmed: float | None = None  # its fitness on further episodes
+    They go by the agent's own environment steps, over all of its ancestors, up to where it was at
+    its best (another agent: up to its last evaluation). Train by them again with --replay-schedule.
+
+    \b
+    evorl schedule runs/cartpole > schedule.yaml
+    evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
+    """
+    from evorl.evolution import schedule_of
+    from evorl.runs import RunDirectory
+
+    directory = RunDirectory.open(run)
+    if directory.schedule() is not None:
+        raise RunError(f"{run}: the run followed a schedule itself; use that one again")
+    descent = _find_descent(directory, agent)
+    last = descent.ancestry[-1]
+    if not last.fitness:
+        raise RunError(f"{run}: agent {last.genome.id} was not evaluated yet")
+    found = schedule_of(directory.config(), descent.ancestry, descent.own_steps)
+    heading = (
+        f"The schedule of agent {last.genome.id} of {run}: what it trained with,"
+        " by its own environment steps."
+    )
+    click.echo(found.to_yaml(heading), nl=False)
 
 
 class Descent(NamedTuple):
@@ -50,95 +74,45 @@ class Descent(NamedTuple):
 
     ancestry: "list[Ancestor]"
     own_steps: int  # training steps of the line, up to the agent's best or its last evaluation
-    best: BestFacts | None  # None: it is not the run's best agent
-    scheduled: bool  # its hyperparameters changed while it lived
-
-    @property
-    def id(self) -> int:
-        """The agent's."""
-        return self.ancestry[-1].genome.id
+    title: str
 
 
-def find_descent(directory: "RunDirectory", agent: int | None) -> Descent:
+def _find_descent(directory: "RunDirectory", agent: int | None) -> Descent:
     """The line of an agent, or of the run's best one; RunError if the directory has none."""
-    from evorl.runs import BEST
-
-    lineage = directory.lineage()
-    if agent is None or (directory.path / BEST).exists():
-        best = directory.best()
-        if agent is None or agent == best.genome.id:
-            return _descent_of_best(directory, best)
-    if agent not in lineage.births:
-        ids = f"from {min(lineage.births)} to {max(lineage.births)}"
-        raise RunError(f"{directory.path}: no agent {agent}; ids go {ids}")
-    ancestry = lineage.ancestry(agent)
-    return Descent(ancestry, ancestry[-1].end_steps, None, False)
-
-
-def _descent_of_best(directory: "RunDirectory", best: "SavedAgent") -> Descent:
-    facts, lineage = _facts(directory, best), directory.lineage()
-    another = RunError(f"{directory.path}: best agent and lineage are not of the same run")
-    born = lineage.births.get(best.genome.id)
-    # hyperparameters may have followed a schedule since
-    if born is None or best.genome != replace(
-        born.genome, hyperparameters=best.genome.hyperparameters
-    ):
-        raise another
-    ancestry = lineage.ancestry(best.genome.id, until=facts.generation)
-    if facts.own_steps <= ancestry[-1].own_steps:
-        raise another
-    return Descent(ancestry, facts.own_steps, facts, scheduled=best.genome != born.genome)
-
-
-def _facts(directory: "RunDirectory", best: "SavedAgent") -> BestFacts:
-    from pydantic import TypeAdapter, ValidationError
-
+    known = directory.lineage()
+    best = directory.best() if agent is None else None
+    id = agent if best is None else best.genome.id
+    if id is None or id not in known.births:
+        ids = f"from {min(known.births)} to {max(known.births)}"
+        raise RunError(f"{directory.path}: no agent {id} in its lineage; ids go {ids}")
+    if best is None:
+        ancestry = known.ancestry(id)
+        steps = ancestry[-1].end_steps
+        return Descent(ancestry, steps, f"agent {id}, {steps:,} own training steps")
     try:
-        return TypeAdapter(BestFacts).validate_python(best.facts)
-    except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise RunError(
-            f"{directory.path}: the best agent's facts are not of this version: {where}"
-        ) from None
-
-
-def _heading(directory: "RunDirectory", descent: Descent) -> list[str]:
-    env = directory.config().env.id
-    score = "not finished"
-    if directory.finished:
-        mean = directory.summary().score.mean
-        score = f"held-out mean {show_estimate(mean, decimals(mean.value))}"
-    lines = [f"{directory.path}: {env}, {score}"]
-    if (best := descent.best) is None:
-        lines.append(f"agent {descent.id}, {descent.own_steps:,} own training steps")
-    else:
-        fitness = best.fitness if best.confirmed is None else best.confirmed
-        how = "fitness" if best.confirmed is None else "confirmed fitness"
-        lines.append(
-            f"agent {descent.id}, the best: {how} {fitness:.{decimals(fitness)}f}"
-            f" in generation {best.generation}, after {descent.own_steps:,} own training steps"
+        generation, steps = best.facts["generation"], best.facts["own_steps"]
+        confirmed = best.facts.get("confirmed")
+        fitness = best.facts["fitness"] if confirmed is None else confirmed
+        how = "fitness" if confirmed is None else "confirmed fitness"
+        title = (
+            f"agent {id}, the best: {how} {fitness:.{decimals(fitness)}f}"
+            f" in generation {generation}, after {steps:,} own training steps"
         )
-    if descent.scheduled:
-        lines.append("its hyperparameters followed a schedule, which is not shown here")
-    return lines
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"the best agent's facts are not of this version: {error}"
+        raise RunError(f"{directory.path}: {problem}") from None
+    return Descent(known.ancestry(id, until=generation), steps, title)
 
 
-def ancestry_table(ancestry: "Sequence[Ancestor]") -> list[str]:
+def _ancestry_table(ancestry: "Sequence[Ancestor]") -> list[str]:
     """A line for each ancestor; the first says what it started with."""
-    columns = zip(
-        (_generations(one.generations) for one in ancestry),
-        (str(one.genome.id) for one in ancestry),
-        (one.genome.mutation for one in ancestry),
-        (keep_together(change) for change in _changes(ancestry)),
-        *zip(*_fitness(ancestry), strict=True),
-        strict=True,
-    )
+    rows = []
+    for one, change, fitness in zip(ancestry, _changes(ancestry), _fitness(ancestry), strict=True):
+        lived = one.generations
+        when = f"{lived[0]}–{lived[-1]}" if len(lived) > 1 else str(lived.start)
+        rows.append((when, str(one.genome.id), one.genome.mutation, change, *fitness))
     header = ("generations", "id", "mutation", "what changed", "fitness", "± error")
-    return table(header, list(columns), ">><<>>", wraps=[3])
-
-
-def _generations(lived: range) -> str:
-    return f"{lived[0]}–{lived[-1]}" if len(lived) > 1 else str(lived.start)
+    return table(header, rows, ">><<>>", wraps=[3])
 
 
 def _changes(ancestry: "Sequence[Ancestor]") -> list[str]:

@@ -1,14 +1,15 @@
-"""evorl report: a run, or several, as one HTML file."""
+"""evorl report and dashboard: a run, or several, as a page in a browser."""
 
+import webbrowser
 from pathlib import Path
 
 import click
 
-from evorl.cli.options import OPEN, RUN, output
+from evorl.cli.shared import OPEN, PATH, RUNS, output
 
 
 @click.command
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=RUN)
+@RUNS
 @output("FILE", "Where to write it; RUN/report.html if left out, report.html for several runs.")
 @OPEN
 def report(runs: tuple[Path, ...], output: Path | None, show: bool) -> None:
@@ -32,8 +33,47 @@ def report(runs: tuple[Path, ...], output: Path | None, show: bool) -> None:
         output = (runs[0] if len(runs) == 1 else Path()) / "report.html"
     write_page(output, render({"kind": "report", "data": data, "live": None}, title))
     click.echo(f"report: {output}")
-    if show:
-        import webbrowser
+    if show and not webbrowser.open(output.resolve().as_uri()):
+        click.echo("there is no browser here: open the file yourself", err=True)
 
-        if not webbrowser.open(output.resolve().as_uri()):
-            click.echo("there is no browser here: open the file yourself", err=True)
+
+@click.command
+@click.argument("folder", required=False, default="runs", type=PATH, metavar="[RUNS]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Where it listens; 0 takes any free one.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Who may read it: this machine only, or all that can reach this address.",
+)
+@OPEN
+def dashboard(folder: Path, port: int, host: str, show: bool) -> None:
+    """Show all runs in the folder RUNS (runs, if left out) in a browser, until Ctrl-C.
+
+    A run's page is that of `evorl report`, and follows the run while it trains. The dashboard only
+    reads, and never anything outside of the folder. To see it from another machine, better keep to
+    this one and use `ssh -L 8000:localhost:8000 MACHINE`: --host has no password.
+
+    \b
+    evorl dashboard
+    evorl dashboard runs/lunar_lander --port 8080 --open
+    """
+    from evorl.reporting import Dashboard, RunsFolder, is_loopback
+
+    with Dashboard(RunsFolder(folder), host, port) as server:
+        click.echo(f"dashboard of {folder}: {server.address} (Ctrl-C ends it)")
+        if not is_loopback(host):
+            warning = f"everybody who can reach {host} can read these runs, without a password"
+            click.echo(f"warning: {warning}", err=True)
+        if show:
+            webbrowser.open(server.address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            click.echo("\ndashboard ended", err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evorl.cli.tables import decimals, table
+from evorl.cli.shared import PATH, decimals, table
 from evorl.errors import one_line
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "damaged
 
 
 @click.command
-@click.argument("folder", type=click.Path(path_type=Path), default=Path("runs"))
+@click.argument("folder", type=PATH, default=Path("runs"))
 @click.option("--json", "as_json", is_flag=True, help="Print a list in JSON, for scripts.")
 def runs(folder: Path, as_json: bool) -> None:
     """List the runs in FOLDER and the folders in it, by default runs, the newest first.
@@ -43,13 +43,14 @@ def runs(folder: Path, as_json: bool) -> None:
         click.echo(one_line(f"{folder}: no runs here; make one with evorl train CONFIG"))
     else:
         above = folder.parent if found[0].path == folder else folder
-        click.echo("\n".join(run_lines(found, above, time.time())))
+        click.echo("\n".join(_lines(found, above)))
 
 
-def run_lines(found: "Sequence[RunState]", folder: Path, now: float) -> Iterator[str]:
+def _lines(found: "Sequence[RunState]", folder: Path) -> Iterator[str]:
     """A table of the runs of a folder, and a line for each that is damaged."""
     from rich.text import Text
 
+    now = time.time()
     rows = [
         (
             run.path.relative_to(folder).as_posix(),
@@ -64,9 +65,7 @@ def run_lines(found: "Sequence[RunState]", folder: Path, now: float) -> Iterator
     ]
     header = (f"{folder}/", "environment", "state", "score", "generation", "steps", "age")
     yield from table(header, rows, "<<<<>>>")
-    for run in found:
-        if run.problem is not None:
-            yield f"damaged: {run.problem}"
+    yield from (f"damaged: {run.problem}" for run in found if run.problem is not None)
     if any(run.state == "stopped" for run in found):
         yield "resume a stopped run with evorl resume RUN"
 
@@ -81,9 +80,8 @@ def describe_age(seconds: float) -> str:
 
 def _score(run: "RunState") -> str:
     if run.score is not None:
-        places = decimals(run.score.value)
-        interval = f" ({run.score.low:.{places}f} to {run.score.high:.{places}f})"
-        return f"{run.score.value:.{places}f}" + (interval if run.score.known else "")
+        value, low, high = (f"{x:.{decimals(run.score.value)}f}" for x in run.score)
+        return f"{value} ({low} to {high})" if run.score.known else value
     return "—" if run.best is None else f"best {run.best:.{decimals(run.best)}f}"
 
 

@@ -1,14 +1,14 @@
-"""evorl train: one run, or one agent along a schedule with several seeds."""
+"""evorl train and resume: one run, or one agent along a schedule with several seeds."""
 
-import re
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from evorl.cli.options import CONFIG, OVERRIDES, VERBOSE, make_console, quiet
-from evorl.cli.tables import show_estimate
-from evorl.errors import ConfigError, RunError
+from evorl.cli.shared import OVERRIDES, PATH, QUIET, RUN, VERBOSE, make_console, show_estimate
+from evorl.errors import ConfigError
 
 if TYPE_CHECKING:
     from evorl.config import RunConfig
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.argument("config", type=CONFIG)
+@click.argument("config", type=PATH)
 @OVERRIDES
 @click.option(
     "--replay-schedule",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Train one agent by a schedule of `evorl schedule`, without selection.",
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     type=click.Choice(["auto"]),
     help="auto: resume the run of this name if there is one, for launchers that restart a job.",
 )
-@quiet()
+@QUIET
 @VERBOSE
 def train(
     config: Path,
@@ -72,30 +72,27 @@ def train(
         raise ConfigError("--seeds: only with --replay-schedule; one run has one seed, seed=7")
     loaded = load_config(config, overrides)
     if replay_schedule is None:
-        run_and_print(loaded, console, resume=resume)
+        _run_and_print(loaded, console, resume=resume)
     else:
         refuse_fixed(loaded, overrides)
         _replay(loaded, read_schedule(replay_schedule), seeds or 1, console)
 
 
 def _replay(config: "RunConfig", schedule: "Schedule", seeds: int, console: "Console") -> None:
-    from evorl.evolution import config_for_schedule
-
-    if config.population.size > 1 and config.replay.share != "agent":
-        console.warn(
-            f"with replay.share: {config.replay.share} the schedule's agent learned from"
-            f" {config.population.size} agents' experience, now it has its own only"
-        )
-    runs = [_seeded(config_for_schedule(config, schedule), config.seed + i) for i in range(seeds)]
-    if config.run.if_exists == "error":
-        _refuse_existing(runs)
+    from evorl.config import parse_config
     from evorl.distributed import World
+    from evorl.evolution import config_for_schedule
     from evorl.runs import summarise_group
 
+    data = config_for_schedule(config, schedule).model_dump()
+    runs = [
+        parse_config(data | {"seed": seed, "name": f"{config.name}-seed{seed}"})
+        for seed in range(config.seed, config.seed + seeds)
+    ]
     # all seeds in one world: ranks that have parted cannot meet again
     world = World.start(runs[0].population.size, **dict(config.mesh))
     try:
-        found = [run_and_print(run, console, schedule, world=world) for run in runs]
+        found = [_run_and_print(run, console, schedule, world=world) for run in runs]
     finally:
         world.close()
     scores = [score.mean.value for score in found if score]
@@ -104,27 +101,45 @@ def _replay(config: "RunConfig", schedule: "Schedule", seeds: int, console: "Con
         click.echo(f"mean held-out score of {seeds} seeds: {mean}")
 
 
-def _seeded(config: "RunConfig", seed: int) -> "RunConfig":
-    from evorl.config import parse_config
+@click.command
+@RUN
+@OVERRIDES
+@QUIET
+@VERBOSE
+def resume(run: Path, overrides: tuple[str, ...], quiet: bool, verbose: bool) -> None:
+    """Resume the run in the directory RUN from its newest checkpoint.
 
-    data = config.model_dump() | {"seed": seed, "name": f"{config.name}-seed{seed}"}
-    return parse_config(data, source=f"config for seed {seed}")
+    It ends with the same bytes as if it had never been stopped. The budget may be extended; options
+    of learning and evolution cannot change in a run that has begun.
 
-
-def _refuse_existing(runs: "list[RunConfig]") -> None:
-    """RunError now, and not hours later, if one of the runs exists."""
+    \b
+    evorl resume runs/cartpole
+    evorl resume runs/cartpole --verbose
+    evorl resume runs/cartpole budget.env_steps=1000000
+    accelerate launch --config_file configs/accelerate/cpu.yaml -m evorl resume runs/cartpole
+    """
+    from evorl.config import parse_text, parse_yaml
+    from evorl.distributed import read_on_main_rank
+    from evorl.evolution import parse_schedule
     from evorl.runs import RunDirectory
 
-    for run in runs:
-        path = Path(run.run.folder) / run.name
-        if path.exists() and not RunDirectory(path).has_not_begun():
-            raise RunError(
-                f"{path} exists already: choose another name, remove it,"
-                " or set run.if_exists=number"
-            )
+    console, source = make_console(quiet, verbose), "the run's config.yaml"
+    config, text = json.loads(read_on_main_rank(lambda: _read(run, overrides)))
+    schedule = parse_schedule(parse_yaml(text, source), source) if text else None
+    _run_and_print(parse_text(config, source), console, schedule, RunDirectory(run))
 
 
-def run_and_print(
+def _read(run: Path, overrides: Sequence[str]) -> str:
+    """All that ranks must know of the run, which perhaps only the main one can see."""
+    from evorl.config import dump_config
+    from evorl.runs import RunDirectory, reopen
+
+    directory = RunDirectory.open(run)
+    config, schedule = reopen(directory, overrides), directory.schedule()
+    return json.dumps([dump_config(config), schedule and schedule.to_yaml()])
+
+
+def _run_and_print(
     config: "RunConfig",
     console: "Console",
     schedule: "Schedule | None" = None,
@@ -132,18 +147,10 @@ def run_and_print(
     world: "World | None" = None,
 ) -> "Score | None":
     """Train, and print what the run ended with; None but on the main rank."""
-    from evorl.training import ending_on_signals, train as run_training
+    from evorl.training import ending_on_signals, train
 
-    before = set() if resume else _begun(config, None)
-    try:
-        with ending_on_signals():
-            result = run_training(
-                config, console=console, schedule=schedule, world=world, resume=resume
-            )
-    except KeyboardInterrupt as error:
-        for path in _begun(config, resume) - before:
-            error.add_note(f"resume with evorl resume {path}")
-        raise
+    with ending_on_signals():
+        result = train(config, console=console, schedule=schedule, world=world, resume=resume)
     if result is None:
         return None
     score, whose = result.score, f"seed {config.seed}: " if schedule else ""
@@ -153,13 +160,3 @@ def run_and_print(
     )
     click.echo(f"best agent, metrics and summary: {result.directory}")
     return score
-
-
-def _begun(config: "RunConfig", resume: "Resume") -> set[Path]:
-    """The run that is resumed, or those of this name that have begun: name, name-2, …"""
-    folder = Path(config.run.folder)
-    if resume is not None:
-        return {folder / config.name if resume == "auto" else resume.path}
-    files = folder.glob("*/config.yaml") if folder.is_dir() else ()
-    ours = re.compile(rf"{re.escape(config.name)}(-\d+)?")
-    return {file.parent for file in files if ours.fullmatch(file.parent.name)}

@@ -156,6 +156,9 @@ class RunDirectory:
                 raise run_error(self.path, problem) from None
         try:
             yield
+        except KeyboardInterrupt as error:
+            error.add_note(f"resume with evorl resume {self.path}")
+            raise
         finally:  # removed while it is held: whoever waits for it sees that it is gone
             with suppress(OSError):
                 path.unlink()

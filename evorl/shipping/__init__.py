@@ -6,7 +6,6 @@ from evorl import lazy_door
 
 if TYPE_CHECKING:
     from evorl.shipping.export import export_agent
-    from evorl.shipping.select import select_agent
-    from evorl.shipping.watch import Episode, watch_agent
+    from evorl.shipping.play import select_agent, watch_agent
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import evorl.cli as package
-from evorl.cli import SECTIONS, cli
+from evorl.cli import FILES, SECTIONS, cli
 from evorl.reporting.report.server import RunsFolder
 from tests.synthetic import family_lines, make_family_run
 
@@ -31,7 +31,7 @@ ON_A_RUN = {
     "export": ["RUN", "--format", "safetensors"],
 }
 FOLDER_OF_RUNS = {"runs", "dashboard"}  # list what is in a folder, damaged runs as such
-NO_RUN = {"init", "doctor", "schema", "completion"}  # have tests of their own
+NO_RUN = {"init", "doctor", "schema"}  # have tests of their own
 
 NAMED = {name: text for commands in SECTIONS.values() for name, text in commands.items()}
 
@@ -173,12 +173,11 @@ def test_help_has_sections_and_cuts_nothing_off(flag):
 def test_every_module_of_a_command_is_listed():
     """And the other way round: each listed command is the function of its name."""
     found = {}
-    for path in Path(package.__file__).parent.glob("*.py"):
+    for path in Path(package.__file__).parent.glob("[a-z]*.py"):
         module = importlib.import_module(f"evorl.cli.{path.stem}")
-        command = getattr(module, path.stem, None)
-        if isinstance(command, click.Command):
-            found[path.stem] = command.name
-    assert found == {name: name for name in NAMED}
+        commands = [each for each in vars(module).values() if isinstance(each, click.Command)]
+        found |= {command.name: (path.stem, getattr(module, command.name)) for command in commands}
+    assert found == {name: (FILES.get(name, name), cli.get_command(None, name)) for name in NAMED}
 
 
 SLOW = ("torch", "numpy", "scipy", "gymnasium", "pydantic", "yaml", "rich", "tqdm")

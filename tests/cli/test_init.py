@@ -4,7 +4,7 @@ import gymnasium
 import pytest
 import torch
 
-from evorl.cli.template import name_of, schema_beside
+from evorl.cli.init import name_of
 from evorl.config import load_config
 from evorl.runs.directory import RunDirectory
 
@@ -93,22 +93,6 @@ def test_the_file_says_what_it_is_for(evorl, tmp_path):
     assert "# stop_at: 475 " in text
     assert "evorl schema > evorl.schema.json" in text
     assert max(map(len, text.splitlines())) <= 100
-
-
-def test_the_schema_is_found_from_the_file(evorl, tmp_path):
-    (tmp_path / "configs" / "mine").mkdir(parents=True)
-    (tmp_path / "configs" / "evorl.schema.json").write_text("{}")
-    evorl("init", "CartPole-v1", "-o", "configs/mine/a.yaml")
-    text = (tmp_path / "configs" / "mine" / "a.yaml").read_text()
-    assert text.startswith("# yaml-language-server: $schema=../evorl.schema.json\n")
-    assert schema_beside(tmp_path / "a.yaml") == "configs/evorl.schema.json"
-
-
-def test_it_can_be_printed(evorl, tmp_path):
-    code, out, err = evorl("init", "CartPole-v1", "-o", "-")
-    assert (code, err) == (0, "")
-    assert "\nname: cart_pole\n" in out
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 
-from evorl.cli.errors import one_line_errors
+from evorl.cli import one_line_errors
 from evorl.config import parse_config
 from evorl.distributed import launch, store, world as world_module
 from evorl.distributed.launch import local_ranks

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from evorl.cli.ship import FORMATS
 from evorl.envs import EnvSpec
 from evorl.errors import ConfigError
 from evorl.reporting.console import Console
 from evorl.runs.agent import Agent, load_agent
 from evorl.runs.saved_agent import save_agent
-from evorl.shipping.export import FORMATS, export_agent
+from evorl.shipping.export import export_agent, read_model
 from evorl.training.score import play_alone
 from tests.networks.test_export import several
 from tests.shipping.worlds import (
@@ -156,9 +157,9 @@ def test_a_user_s_algorithm_is_scored(careful):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_user_s_algorithm_is_exported(careful, tmp_path, format):
-    done = export_agent(Agent(careful), format, tmp_path / "out")
-    assert done.difference < 1e-5
-    model = FORMATS[format].read(tmp_path / "out")
+    _, difference = export_agent(Agent(careful), format, tmp_path / "out")
+    assert difference < 1e-5
+    model = read_model(format, tmp_path / "out")
     obs = np.random.default_rng(2).normal(size=(300, 5)).astype(np.float32)
     expected = by_hand(Agent(careful), torch.from_numpy(obs)).numpy()
     assert (model(obs)["action"] == expected).mean() > 0.99

@@ -1,6 +1,5 @@
 """Selecting an agent: the best, one of a checkpoint, and of a run that is being written."""
 
-import os
 import shutil
 import warnings
 
@@ -9,10 +8,8 @@ import torch
 
 from evorl.errors import CheckpointError, ConfigError, RunError
 from evorl.genome import Architecture
-from evorl.runs.directory import LOCK, RunDirectory
 from evorl.seeding import fresh, held_out, integers
-from evorl.shipping import select as selecting
-from evorl.shipping.select import select_agent
+from evorl.shipping.play import select_agent
 from tests.shipping.worlds import World, make_run, population_of, save_checkpoint, saved
 
 SMALL = [Architecture((8,)), Architecture((6, 6), "tanh", True, True, (False, True))]
@@ -72,25 +69,16 @@ def test_by_id_it_is_the_agent_of_the_newest_checkpoint(run, population):
     assert same(select_agent(run.path).agent.parameters, saved(population, 1).parameters)
 
 
-def test_the_best_by_its_id_when_it_is_gone_from_the_population(run, population):
-    shutil.rmtree(run.path / "checkpoints")
-    save_checkpoint(run, population_of("vector", SMALL[:1]), 6)
-    assert select_agent(run.path, 11).title == "agent 11, the best, as of generation 3"
-    assert "no agent 12; its newest checkpoint has 10; its best is 11" in refusal(run.path, 12)
-
-
 def test_an_unknown_id_is_told_who_is_there(run):
     for id in (0, 13, -1, 2**70):
-        message = refusal(run.path, id)
-        assert f"no agent {id}; its newest checkpoint has 10, 11, 12; its best is 11" in message
+        assert f"no agent {id}; its newest checkpoint has 10, 11, 12" in refusal(run.path, id)
 
 
 def test_without_a_checkpoint_there_is_the_best(run):
     shutil.rmtree(run.path / "checkpoints")
-    assert select_agent(run.path, 11).agent.genome.id == 11
-    assert "no agent 10; its best is 11" in refusal(run.path, 10)
+    assert select_agent(run.path).agent.genome.id == 11
+    assert "has no checkpoint yet; leave --agent out" in refusal(run.path, 11)
     shutil.rmtree(run.path / "best")
-    assert "neither a checkpoint nor a best agent yet" in refusal(run.path, 10)
     assert "has no best agent yet" in refusal(run.path)
 
 
@@ -117,7 +105,7 @@ def test_checkpoints_of_another_run_are_refused(run):
 
 def test_a_dead_agent_is_refused(run, population):
     save_checkpoint(run, population, 5, dead=[12])
-    assert "agent 12 is dead; choose another" in refusal(run.path, 12)
+    assert "no agent 12; its newest checkpoint has 10, 11" in refusal(run.path, 12)
 
 
 def test_weights_that_are_not_finite_are_refused(run):
@@ -145,59 +133,6 @@ def test_an_environment_that_is_gone_is_refused(run):
     config = run.path / "config.yaml"
     config.write_text(config.read_text().replace("World-v0", "Gone-v0"))
     assert "Gone-v0" in refusal(run.path, error=ConfigError)
-
-
-# while the run is training
-
-
-def test_the_best_is_replaced_while_it_is_read(run, population, monkeypatch):
-    """Never the facts of one agent with the weights of another."""
-    (run.path / LOCK).touch()
-    monkeypatch.setattr(selecting, "WAIT", 0)
-    read, calls = RunDirectory.best, []
-    other = saved(population, 2)
-
-    def best(directory):
-        found = read(directory)
-        if not calls:
-            directory.save_best(other)
-        calls.append(found)
-        return found
-
-    monkeypatch.setattr(RunDirectory, "best", best)
-    selected = select_agent(run.path)
-    assert len(calls) == 2
-    assert selected.agent.genome.id == 12
-    assert same(selected.agent.parameters, other.parameters)
-
-
-def test_the_best_is_away_for_a_moment(run, monkeypatch):
-    (run.path / LOCK).touch()
-    aside = run.path / "elsewhere"
-    os.rename(run.path / "best", aside)
-    monkeypatch.setattr(selecting.time, "sleep", lambda _: os.rename(aside, run.path / "best"))
-    assert select_agent(run.path).agent.genome.id == 11
-
-
-def test_a_run_that_nobody_writes_to_is_not_waited_for(run, monkeypatch):
-    shutil.rmtree(run.path / "best")
-    monkeypatch.setattr(selecting.time, "sleep", lambda _: pytest.fail("waited"))
-    assert "has no best agent yet" in refusal(run.path)
-
-
-def test_an_agent_that_is_not_there_is_not_waited_for(run, monkeypatch):
-    (run.path / LOCK).touch()
-    monkeypatch.setattr(selecting.time, "sleep", lambda _: pytest.fail("waited"))
-    assert "no agent 13; " in refusal(run.path, 13)
-
-
-def test_a_lock_that_a_kill_left_is_waited_for_but_not_for_ever(run, monkeypatch):
-    (run.path / LOCK).touch()
-    shutil.rmtree(run.path / "best")
-    waits = []
-    monkeypatch.setattr(selecting.time, "sleep", waits.append)
-    assert "has no best agent yet" in refusal(run.path)
-    assert sum(waits) < 3
 
 
 # seeds

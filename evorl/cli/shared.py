@@ -1,0 +1,99 @@
+"""What commands share: arguments and options, the console, figures and tables as text."""
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evorl.errors import ConfigError, one_line
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from evorl.reporting import Console
+    from evorl.runs import Estimate
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+WIDTH = 100  # columns of a table with cells that may wrap
+
+PATH = click.Path(path_type=Path)
+RUN = click.argument("run", type=PATH)
+RUNS = click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=PATH)
+OVERRIDES = click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
+AGENT = click.option("--agent", type=int, metavar="ID", help="Another agent than the best one.")
+SEED = click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Other episodes; the same ones for agents of all runs, in watch and evaluate.",
+)
+OPEN = click.option("--open", "show", is_flag=True, help="Open it in a browser.")
+QUIET = click.option("-q", "--quiet", is_flag=True, help="Print results only.")
+VERBOSE = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Print all agents, where the time went, and who was born from whom.",
+)
+
+
+def episodes(default: int) -> Decorator:
+    """--episodes: how many."""
+    kind, text = click.IntRange(1, 1_000_000), "Episodes to play."
+    return click.option("--episodes", type=kind, default=default, show_default=True, help=text)
+
+
+def output(metavar: str, help: str) -> Decorator:
+    """--output: where to write."""
+    return click.option("-o", "--output", type=PATH, metavar=metavar, help=help)
+
+
+def make_console(quiet: bool = False, verbose: bool = False) -> "Console":
+    """What a command prints on, warnings of Python too."""
+    from evorl.reporting import Console, show_warnings_on
+
+    if quiet and verbose:
+        raise ConfigError("--verbose: not with --quiet; leave one of them out")
+    console = Console(quiet, verbose)
+    show_warnings_on(console)
+    return console
+
+
+def decimals(*values: float) -> int:
+    """How many decimals show what matters of values such as these."""
+    return 1 if max(map(abs, values), default=0.0) >= 10 else 3
+
+
+def show_estimate(estimate: "Estimate", places: int = 1) -> str:
+    """A figure with its interval."""
+    low, high = f"{estimate.low:.{places}f}", f"{estimate.high:.{places}f}"
+    interval = f"(95 % interval {low} to {high})" if estimate.known else "(no interval)"
+    return f"{estimate.value:.{places}f} {interval}"
+
+
+def table(
+    header: Sequence[str],
+    rows: "Sequence[Sequence[str | Text]]",
+    align: str,
+    wraps: Collection[int] = (),
+) -> list[str]:
+    """Lines of a table; `align` has < or > for each column, `wraps` the columns that may wrap.
+
+    A cell that is a rich Text has its colour, on a terminal.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for column, side in enumerate(align):
+        grid.add_column(justify="right" if side == ">" else "left", no_wrap=column not in wraps)
+    for row in (header, *rows):
+        grid.add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in row))
+    width = WIDTH if wraps else 100 * WIDTH
+    console = Console(width=width, markup=False, emoji=False, highlight=False)
+    with console.capture() as captured:
+        console.print(grid)
+    return [line.rstrip() for line in captured.get().splitlines()]
