@@ -1,10 +1,8 @@
 """With several ranks the main one tracks, and only that."""
 
-import json
-
 import pytest
 
-from tests.reporting.tracking.read_back import sessions
+from tests.reporting.read_back import sessions
 
 from .runs import train
 
@@ -19,7 +17,6 @@ def test_the_main_rank_tracks(tmp_path, monkeypatch):
     count = len((run / "metrics.jsonl").read_text().splitlines())
     assert session.generations == list(range(count))
     assert count == 6
-    assert session.id == json.loads((run / "wandb.json").read_text())["id"]
     assert len(list((run / "tensorboard").iterdir())) == 1
     assert "memory_percent" in session.stats  # W&B's own figures of the machine
     assert not (tmp_path / "two" / "wandb").exists()
