@@ -125,13 +125,9 @@ def charts(run: RunReader) -> dict[str, Any]:
     names = next(iter(run.lineage.births.values())).genome.hyperparameters
     births = list(births_table(run.lineage))[-POINTS:]
     found = {"births": _table([*BIRTH_COLUMNS, *names], births)}
-    ranked = sorted(
-        (-fitness, agent)
-        for fitness, agent in zip(run.latest["fitness"], run.latest["ids"], strict=True)
-        if fitness is not None
-    )
-    if ranked:
-        found["lineages/fitness"] = _fitness_of_all(run.lineage, ranked[: POINTS // 10])
+    pairs = zip(run.latest["ids"], run.latest["fitness"], strict=True)
+    if alive := [agent for agent, fitness in pairs if fitness is not None]:
+        found["lineages/fitness"] = _fitness_of_all(run.lineage, alive[: POINTS // 10])
     if (best := read_best(run.path, run.lineage)) is not None:
         line = curve(run.lineage, best["id"], best["generation"])
         found |= _best_lineage(run, thinned(line, POINTS))
@@ -167,15 +163,15 @@ def thinned(line: Curve, most: int) -> Curve:
     return line[::-1][::stride][::-1]
 
 
-def _fitness_of_all(lineage: Lineage, ranked: Sequence[tuple[float, int]]) -> Any:
+def _fitness_of_all(lineage: Lineage, agents: Sequence[int]) -> Any:
     """A curve for each agent of the latest generation, which is that of its line of descent."""
     import wandb
 
-    lines = [thinned(curve(lineage, agent), POINTS // len(ranked)) for _, agent in ranked]
+    lines = [thinned(curve(lineage, agent), POINTS // len(agents)) for agent in agents]
     return wandb.plot.line_series(
         xs=[[point.env_steps for _, point in line] for line in lines],
         ys=[[point.fitness for _, point in line] for line in lines],
-        keys=[f"agent {agent}" for _, agent in ranked],
+        keys=[f"agent {agent}" for agent in agents],
         title="fitness of each agent and its ancestors",
         xname="env_steps",
     )

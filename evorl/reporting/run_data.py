@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from evorl.errors import RunError
 from evorl.evolution import Lineage, describe_architectures, left
 from evorl.reporting.page import plain
 from evorl.runs import (
@@ -229,22 +228,11 @@ def _commands(path: Path) -> dict[str, str]:
 
 
 def read_payload(paths: Sequence[Path]) -> dict[str, Any]:
-    """What a page of these runs is given; RunError if one is damaged, or given twice."""
-    directories = [RunDirectory.open(path) for path in paths]
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise RunError("a run is given twice")
+    """What a page of these runs is given; RunError if one is damaged."""
     names = [path.resolve().name for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
-    found = payload(dict(zip(names, directories, strict=True)))
-    for run in found["runs"]:
-        if run["state"] == "stopped" and not run["rows"]["generation"]:
-            raise run_error(
-                Path(run["path"]),
-                "stopped before its first generation ended, so there is nothing to report;"
-                f" {run['commands']['resume']} resumes it",
-            )
-    return found
+    return payload(dict(zip(names, map(RunDirectory.open, paths), strict=True)))
 
 
 def payload(directories: Mapping[str, RunDirectory]) -> dict[str, Any]:

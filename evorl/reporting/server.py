@@ -12,6 +12,7 @@ import socket
 import sys
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -43,7 +44,6 @@ from evorl.runs import (
 
 FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, SCHEDULE, LOCK, CHECKPOINTS, BEST, BEST_AGENT)
 MILLISECONDS = 3000  # between two questions of a page for newer data
-MOST_RUNS = 64  # in one comparison
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -73,11 +73,9 @@ def fingerprint(directories: Iterable[RunDirectory]) -> str:
     for directory in directories:
         found += [str(directory.path), directory.running]
         for name in FILES:
-            try:
+            with suppress(OSError):  # not there
                 known = (directory.path / name).stat()
-                found.append((known.st_mtime_ns, known.st_size))
-            except OSError:
-                found.append(None)
+                found.append((name, known.st_mtime_ns, known.st_size))
     return f'"{zlib.crc32(repr(found).encode()):08x}"'
 
 
@@ -157,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         address = urlsplit(self.path)
-        asked = parse_qs(address.query, errors="strict", max_num_fields=MOST_RUNS).get("run", [])
+        asked = parse_qs(address.query, errors="strict").get("run", [])
         folder = self.server.folder
         runs = find_inside(folder)
         if lists := address.path in ("/", "/list"):

@@ -148,7 +148,7 @@ def test_no_files_are_served(ask, path):
     assert (status, b"secret" in body) == (404, False)
 
 
-@pytest.mark.parametrize("path", ["/data?run=%ff", "/data?" + "&".join(["run=family"] * 100)])
+@pytest.mark.parametrize("path", ["/data", "/report", "/data?run=%ff", "/data?run=family&run=%ff"])
 def test_addresses_that_make_no_sense(ask, path):
     assert ask(path)[0] == 404
 
