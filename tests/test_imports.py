@@ -124,7 +124,7 @@ def test_accelerate_stays_in_its_corners():
         for path in FILES
         if any(name.split(".")[0] == "accelerate" for name in imported(path))
     }
-    assert users == {"distributed.accelerator", "experience.loader", "reporting.tracking.trackers"}
+    assert users == {"distributed.accelerator", "experience.loader", "reporting.tracking"}
 
 
 SLOW = ("torch", "numpy", "pydantic", "gymnasium", "accelerate", "scipy")

@@ -64,11 +64,11 @@ def dashboard(folder: Path, port: int, host: str, show: bool) -> None:
     evorl dashboard
     evorl dashboard runs/lunar_lander --port 8080 --open
     """
-    from evorl.reporting import Dashboard, RunsFolder, is_loopback
+    from evorl.reporting import Dashboard
 
-    with Dashboard(RunsFolder(folder), host, port) as server:
+    with Dashboard(folder, host, port) as server:
         click.echo(f"dashboard of {folder}: {server.address} (Ctrl-C ends it)")
-        if not is_loopback(host):
+        if server.public:
             warning = f"everybody who can reach {host} can read these runs, without a password"
             click.echo(f"warning: {warning}", err=True)
         if show:

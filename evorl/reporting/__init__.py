@@ -14,9 +14,9 @@ if TYPE_CHECKING:
         ranking,
         time_line,
     )
-    from evorl.reporting.report.page import render, write_page
-    from evorl.reporting.report.run_data import read_payload
-    from evorl.reporting.report.server import Dashboard, RunsFolder, is_loopback
-    from evorl.reporting.tracking.tracking import Tracking, refuse_missing
+    from evorl.reporting.page import render, write_page
+    from evorl.reporting.run_data import read_payload
+    from evorl.reporting.server import Dashboard
+    from evorl.reporting.tracking import Tracking, refuse_missing
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -7,22 +7,19 @@ commands start without them.
 import os
 import sys
 import warnings
-from collections.abc import Collection
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
     from tqdm import tqdm
 
 FILE_WIDTH = 10_000  # columns of a file or a pipe, where no line wraps
 
 
 class Console:
-    """A bar over environment steps, and lines above it.
+    """A bar over environment steps, and lines above it; bar and colours on a terminal only.
 
-    `quiet` shows warnings only, `verbose` all that there is to say. There are colours, and a bar,
-    on a terminal only.
+    `quiet` shows warnings only, `verbose` all that there is to say.
     """
 
     def __init__(self, quiet: bool = False, verbose: bool = False) -> None:
@@ -78,17 +75,6 @@ def show_warnings_on(console: Console) -> None:
     """Send Python's warnings to the console, and those of evorl each once."""
     warnings.showwarning = console.warn
     warnings.filterwarnings("default", module="evorl")
-
-
-def plain_table(*columns: str, right: Collection[str] = (), folds: Collection[str] = ()) -> "Table":
-    """An empty table: which columns are aligned to the right, and whose cells may fold."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 0, 0, 2), header_style="dim")
-    for name in columns:
-        side: Literal["left", "right"] = "right" if name in right else "left"
-        table.add_column(name, justify=side, no_wrap=name not in folds, min_width=len(name))
-    return table
 
 
 def render(stream: IO[str], *parts: "RenderableType", width: int | None = None) -> str:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from evorl.evolution import describe_architectures, describe_number
 from evorl.genome import Genome
-from evorl.reporting.console import plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,9 +30,10 @@ class Evaluated(NamedTuple):
     errors: npt.NDArray[np.float64]  # standard error of each; nan if it is not known
 
     @property
-    def order(self) -> npt.NDArray[np.int64]:
-        """The agents' places in the population, the best first."""
-        return np.argsort(-np.nan_to_num(self.fitness, nan=-np.inf), kind="stable")
+    def places(self) -> int:
+        """Decimals that show what matters of such fitness."""
+        finite = np.abs(self.fitness[np.isfinite(self.fitness)])
+        return 1 if finite.max(initial=0.0) >= 2 else 3
 
 
 def headline(found: Evaluated, best_ever: float) -> "Text":
@@ -44,9 +44,8 @@ def headline(found: Evaluated, best_ever: float) -> "Text":
     text = Text.assemble((f"generation {found.generation}", "bold"), f"  {found.env_steps:,} steps")
     if not len(alive):
         return text.append("  all agents are dead", BAD)
-    places = _places(found.fitness)
-    text.append(f"  mean fitness {alive.mean():.{places}f}  best so far ")
-    text.append(f"{best_ever:.{places}f}", GOOD)
+    text.append(f"  mean fitness {alive.mean():.{found.places}f}  best so far ")
+    text.append(f"{best_ever:.{found.places}f}", GOOD)
     if dead := len(found.fitness) - len(alive):
         text.append(f"  {dead} dead", BAD)
     return text
@@ -54,46 +53,41 @@ def headline(found: Evaluated, best_ever: float) -> "Text":
 
 def ranking(found: Evaluated, everyone: bool = False) -> "Table":
     """The agents as a table, the best first; many are shortened to the best and the worst."""
+    from rich.table import Table
+
     first = next(iter(found.genomes[0].hyperparameters), "")  # mostly the learning rate
-    heading, *fitness = _fitness(found)
-    table = plain_table(
-        *("rank", "agent", "parent", f"{'mutation':15}", heading, f"{first:>9}", "architecture"),
-        right=("rank", "agent", "parent", f"{first:>9}"),
-        folds=("architecture",),
-    )
+    values = [f"{one:.{found.places}f}" if np.isfinite(one) else "dead" for one in found.fitness]
+    wide = max(7, *map(len, values))  # of a fitness
+    table = Table(box=None, padding=(0, 0, 0, 2), header_style="dim")
+    for name in ("rank", "agent", "parent"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("mutation", no_wrap=True, min_width=15)
+    table.add_column(f"{'fitness':>{wide}} ± error", no_wrap=True)
+    table.add_column(first, justify="right", no_wrap=True, min_width=9)
+    table.add_column("architecture", min_width=len("architecture"))
     left_out = 0 if everyone else len(found.genomes) - SHOWN - 1
-    for rank, agent in enumerate(found.order, 1):
+    order = np.argsort(-np.nan_to_num(found.fitness, nan=-np.inf), kind="stable")
+    for rank, agent in enumerate(order, 1):
         if left_out <= 1 or not SHOWN < rank < len(found.genomes):
-            table.add_row(*_row(found, rank, agent, fitness[agent], first))
+            table.add_row(*_row(found, rank, agent, f"{values[agent]:>{wide}}"))
         elif rank == SHOWN + 1:
             table.add_row("", "", "", f"… {left_out} more", style=LESS)
     return table
 
 
-def _fitness(found: Evaluated) -> list[str]:
-    """The heading, and fitness and error of each agent, aligned."""
-    places = _places(found.fitness)
-    values = [f"{value:.{places}f}" if np.isfinite(value) else "dead" for value in found.fitness]
-    errors = [f" ± {error:5.{places}f}" if np.isfinite(error) else "" for error in found.errors]
-    wide = max(7, *map(len, values))
-    pairs = zip(["fitness", *values], [" ± error", *errors], strict=True)
-    return [f"{value:>{wide}}{error}" for value, error in pairs]
-
-
-def _row(
-    found: Evaluated, rank: int, agent: int, fitness: str, first: str
-) -> Iterator["str | Text"]:
+def _row(found: Evaluated, rank: int, agent: int, fitness: str) -> Iterator["str | Text"]:
     from rich.text import Text
 
-    genome = found.genomes[agent]
+    genome, error = found.genomes[agent], found.errors[agent]
     origin = NEW if genome.born == found.generation > 0 else LESS
     alive = np.isfinite(found.fitness[agent])
     yield str(rank)
     yield str(genome.id)
     yield Text("—" if genome.parent is None else str(genome.parent), origin)
     yield Text(genome.mutation, origin)
-    yield Text(fitness, BAD if not alive else GOOD if rank == 1 else "")
-    yield describe_number(genome.hyperparameters[first]) if first else ""
+    known = f" ± {error:5.{found.places}f}" if np.isfinite(error) else ""
+    yield Text(fitness + known, BAD if not alive else GOOD if rank == 1 else "")
+    yield next(map(describe_number, genome.hyperparameters.values()), "")
     yield describe_architectures(genome)
 
 
@@ -133,9 +127,3 @@ def birth_lines(births: Sequence[Mapping[str, Any]], before: Sequence[Genome]) -
             f" replaces {old}, child of {genome['parent']}{since}:",
             f" {genome['mutation']} ({born['change']})",
         )
-
-
-def _places(fitness: npt.NDArray[np.float64]) -> int:
-    """Decimals that show what matters of fitness such as this."""
-    finite = np.abs(fitness[np.isfinite(fitness)])
-    return 1 if finite.max(initial=0.0) >= 2 else 3

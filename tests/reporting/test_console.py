@@ -7,9 +7,10 @@ import warnings
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
+from rich.table import Table
 from rich.text import Text
 
-from evorl.reporting.console import Console, plain_table, render, show_warnings_on
+from evorl.reporting.console import Console, render, show_warnings_on
 
 
 class Terminal(io.StringIO):
@@ -97,20 +98,10 @@ def test_nothing_in_a_text_is_markup():
 
 
 def test_lines_of_a_file_never_wrap():
-    table = plain_table("a", "b", folds=["b"])
+    table = Table("a", "b", box=None)
     table.add_row("x" * 300, "y " * 200)
     shown = render(io.StringIO(), "z " * 500, table)
     assert [len(line.split()) for line in shown.splitlines()] == [500, 2, 201]
-
-
-def test_only_cells_that_may_fold_do(monkeypatch):
-    table = plain_table("name", "number", "what", right=["number"], folds=["what"])
-    table.add_row("one two", "1", "some more words")
-    assert render(io.StringIO(), table, width=28).splitlines() == [
-        "  name     number  what",
-        "  one two       1  some more",
-        "                   words",
-    ]
 
 
 def test_a_console_is_light_until_it_shows_something():

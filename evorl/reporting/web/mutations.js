@@ -1,5 +1,6 @@
 // Which mutations helped: a strip of children for each kind, and their mean.
 const STRIP = 50;
+const WORDS = { none: "copy, no mutation", parameters: "noise on the weights", "": "the parents themselves" };
 
 function mutationsSection(get) {
   const chart = new Chart("mutations", "Change of fitness by mutation", () => 46 + STRIP * Math.max(1, strips(get()).length), (frame) => drawStrips(frame, get()));
@@ -7,9 +8,13 @@ function mutationsSection(get) {
   return { node, update() {} };
 }
 
+function wordsOf(kind) {
+  return WORDS[kind] ?? kind;
+}
+
 function strips(run) {
   const { kinds, parents } = run.effects;
-  return [...kinds, ...(parents ? [{ ...parents, kind: "", label: "the parents themselves", ids: [] }] : [])];
+  return [...kinds, ...(parents ? [{ ...parents, kind: "", ids: [] }] : [])];
 }
 
 function drawStrips(frame, run) {
@@ -25,8 +30,8 @@ function drawStrips(frame, run) {
   const points = [];
   found.forEach((one, i) => {
     const top = 4 + i * STRIP, middle = top + 33, reference = one.kind === "" ? " reference" : "";
-    frame.text(frame.left, top + 12, one.label, { class: "strong" });
-    frame.text(frame.right, top + 12, `${signed(one.mean)}${one.error === null ? "" : ` ± ${figure(one.error)}`} · ${one.helped} of ${one.count} better`, { "text-anchor": "end" });
+    frame.text(frame.left, top + 12, wordsOf(one.kind), { class: "strong" });
+    frame.text(frame.right, top + 12, `${signed(one.mean)}${one.error === null ? "" : ` ± ${figure(one.error)}`} · ${one.helped} of ${one.changes.length} better`, { "text-anchor": "end" });
     if (one.error !== null) frame.add("rect", { class: `spread${reference}`, x: x(one.mean - one.error), y: middle - 11, width: Math.max(1, x(one.mean + one.error) - x(one.mean - one.error)), height: 22, rx: 4 });
     const marks = one.changes.map((change, k) => ({ x: Math.max(frame.left + 3, Math.min(frame.right - 3, x(change))), y: middle + (((k * 0.618034) % 1) - 0.5) * 14, change, id: one.ids[k], key: `${one.kind}/${k}`, one }));
     frame.path("dots", dotsPath(marks, marks.length > 400 ? 1.8 : 3));
@@ -39,5 +44,5 @@ function drawStrips(frame, run) {
 function stripTip(run, { id, change, one }) {
   const agent = run.byId.get(id);
   if (!agent) return { title: "a parent, in the same time", pairs: [["change", signed(change)]] };
-  return { title: `agent ${id}, from agent ${agent.parent}`, pairs: [["mutation", one.label], ["change of fitness", signed(change)], ["born", `generation ${agent.born}`]], text: agent.change };
+  return { title: `agent ${id}, from agent ${agent.parent}`, pairs: [["mutation", wordsOf(one.kind)], ["change of fitness", signed(change)], ["born", `generation ${agent.born}`]], text: agent.change };
 }

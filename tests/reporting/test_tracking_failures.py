@@ -1,5 +1,6 @@
 """Whatever happens to a tracker, training continues: one warning, and the run is the same."""
 
+import importlib.util
 import json
 import os
 import pty
@@ -7,17 +8,16 @@ import subprocess
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import pytest
 
 from evorl.config.yaml_text import dump_yaml
 from evorl.errors import ConfigError
-from evorl.reporting.tracking import Tracking, run_reader, tracking
-from evorl.reporting.tracking.trackers import TensorBoard, WeightsAndBiases
+from evorl.reporting import charts
+from evorl.reporting.tracking import TensorBoard, Tracking, WeightsAndBiases
 from evorl.training.trainer import train
-from tests.reporting.tracking.read_back import sessions
-from tests.reporting.tracking.tracked import (
+from tests.reporting.read_back import sessions
+from tests.reporting.tracked import (
     BASE,
     GENERATIONS,
     OFFLINE,
@@ -51,7 +51,7 @@ def failing(error):
     return fail
 
 
-@pytest.mark.parametrize("what", ["begin", "log", "draw", "end", "close"])
+@pytest.mark.parametrize("what", ["begin", "follow", "draw", "end", "close"])
 @pytest.mark.parametrize(
     "error",
     [OSError(28, "No space left on device"), TimeoutError(), RuntimeError("two\nlines")],
@@ -70,7 +70,7 @@ def test_w_and_b_may_fail_anywhere(plain, tmp_path, monkeypatch, what, error):
 
 
 def test_so_may_tensorboard(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr(TensorBoard, "log", failing(OSError(28, "No space left on device")))
+    monkeypatch.setattr(TensorBoard, "follow", failing(OSError(28, "No space left on device")))
     path, told = trained(tmp_path, *BOTH)
     assert told == [
         "TensorBoard is off from here on, training continues: [Errno 28] No space left on device"
@@ -100,7 +100,7 @@ def test_the_clients_own_log_may_fail(plain, tmp_path, monkeypatch):
 
 def test_files_that_make_no_sense(plain, tmp_path, monkeypatch):
     """A tracker reads the run's own files: what it cannot read is its own trouble, too."""
-    monkeypatch.setattr(run_reader, "parse_line", failing(ValueError("damaged")))
+    monkeypatch.setattr(charts, "parse_line", failing(ValueError("damaged")))
     path, told = trained(tmp_path, *BOTH)
     assert [line.split(" is off")[0] for line in told] == ["W&B", "TensorBoard"]
     assert reproducible(path) == reproducible(plain)
@@ -123,10 +123,8 @@ def test_a_folder_that_cannot_be_made(home, tmp_path):
 
 @pytest.mark.parametrize(("name", "value"), [("wandb", "offline"), ("tensorboard", "true")])
 def test_a_tracker_that_is_not_installed(home, tmp_path, monkeypatch, name, value):
-    find = tracking.importlib.util.find_spec
-    monkeypatch.setattr(
-        tracking.importlib.util, "find_spec", lambda one: None if one == name else find(one)
-    )
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda one: None if one == name else find(one))
     with pytest.raises(ConfigError, match=f"tracking.{name}: the package .* pip install {name}"):
         train(tiny(tmp_path / "runs", f"tracking.{name}={value}"))
     assert not (tmp_path / "runs").exists()
@@ -208,4 +206,3 @@ def test_a_service_that_crashes(home, tmp_path):
     assert "Traceback" not in said  # nor when Python ends
     assert len(lines(tmp_path / "run")) == 100
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["env_steps"] == 20_000
-    assert Path(tmp_path / "run" / "wandb.json").exists()

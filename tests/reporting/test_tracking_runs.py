@@ -14,8 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from evorl.reporting.console import Console
 from evorl.training.trainer import train
-from tests.reporting.tracking.read_back import sessions
-from tests.reporting.tracking.tracked import (
+from tests.reporting.read_back import sessions
+from tests.reporting.tracked import (
     GENERATIONS,
     OFFLINE,
     environment,
@@ -132,14 +132,10 @@ def test_the_table_of_births(tracked, session):
 
 
 def test_mutations_are_counted_with_their_mean_effect(session):
-    table = {row["mutation"]: row for row in session.table("mutations")}
     children = [row for row in session.table("births") if row["parent"] is not None]
-    assert {row["mutation"] for row in children} == set(table)
     last = session.told[-1]
-    for kind, row in table.items():
+    for kind in {row["mutation"] for row in children}:
         effects = [child["effect"] for child in children if child["mutation"] == kind]
-        assert row["births"] == len(effects)
-        assert row["mean_effect"] == pytest.approx(np.mean(effects))
         name = f"mutations/{kind.replace(' ', '_')}"
         assert last[f"{name}/births"] == len(effects)
         assert last[f"{name}/effect"] == pytest.approx(np.mean(effects))
@@ -228,7 +224,7 @@ def test_tensorboard_has_every_generation(tracked):
 def test_offline_reports_nothing_of_itself(home, tmp_path, told, reports):
     """Left alone, W&B tells its makers over the network how it is used."""
     code = (
-        "import sys, threading; from tests.reporting.tracking.tracked import OFFLINE, run;"
+        "import sys, threading; from tests.reporting.tracked import OFFLINE, run;"
         "run(sys.argv[1], OFFLINE); print(*(one.name for one in threading.enumerate()))"
     )
     done = subprocess.run(

@@ -44,7 +44,7 @@ class RunList {
   }
 
   tick() {
-    for (const cell of this.body.querySelectorAll("[data-updated]")) cell.textContent = age(Number(cell.dataset.updated));
+    for (const cell of this.body.querySelectorAll("[data-changed]")) cell.textContent = age(Number(cell.dataset.changed));
   }
 
   row(run) {
@@ -54,14 +54,14 @@ class RunList {
     const cell = (title, name, ...children) => el("td", { class: name, "data-title": title }, ...children);
     const name = run.state === "damaged" ? run.name : el("a", { href: reportAddress([run.name]) }, run.name);
     const score = run.score ? [even(run.score)[0], el("span", { class: "muted" }, ` (${range(run.score)})`)] : run.best === null ? ["—"] : [el("span", { class: "muted" }, "best so far "), figure(run.best)];
-    const steps = cell("steps", "right", run.env_steps === null ? "—" : brief(run.env_steps));
+    const steps = cell("steps", "right", run.state === "damaged" ? "—" : brief(run.env_steps));
     if (run.state === "running" && run.share !== null) {
       const bar = el("div", { class: "progress" }, el("div"));
       bar.firstChild.style.width = `${Math.min(100, 100 * run.share)}%`;
       steps.append(bar);
     }
     return el("tr", { "data-run": run.name }, cell("", "tick", box), cell("", "main", name), cell("", "keep", run.env), cell("", "", el("span", { class: `state ${run.state}` }, run.problem ? `damaged: ${run.problem}` : run.state)),
-      cell("score", "right", ...score), steps, cell("last written", "right", el("span", { "data-updated": run.updated }, age(run.updated))));
+      cell("score", "right", ...score), steps, cell("last written", "right", el("span", { "data-changed": run.changed }, age(run.changed))));
   }
 }
 

@@ -1,13 +1,17 @@
 """A run directory as plain data: finished, going on, just begun, damaged."""
 
 import json
+import math
+import subprocess
+import sys
 
 import pytest
 
 from evorl.errors import RunError
-from evorl.reporting.report.run_data import read_payload, read_run, unique_names
+from evorl.reporting.page import plain
+from evorl.reporting.run_data import mutation_effects, read_payload, read_run
 from evorl.runs.directory import LINEAGE, METRICS, RunDirectory
-from tests.synthetic import FAMILY, birth, child, evaluated, family_lines, make_run, saved
+from tests.synthetic import FAMILY, birth, child, evaluated, family_lines, initial, make_run, saved
 
 from .runs import finished, going, just_begun, metrics, snapshot
 
@@ -22,22 +26,13 @@ def test_a_finished_run(tmp_path):
     run = read_run(directory)
     assert snapshot(tmp_path) == before
     assert run["state"] == "finished"
-    assert run["headline"]["score"] == {
-        "mean": [450.0, 445.0, 455.0],
-        "iqm": [450.0, 445.0, 455.0],
-        "episodes": 100,
-    }
+    score = (450.0, 445.0, 455.0)
+    assert run["headline"]["score"] == {"mean": score, "iqm": score, "episodes": 100}
     assert run["headline"]["env_steps"] == 1000
-    assert run["best"] == {
-        "id": 4,
-        "generation": 4,
-        "fitness": 404.0,
-        "confirmed": 398.5,
-        "own_steps": 5000,
-    }
+    assert run["best"] == {"id": 4, "generation": 4, "fitness": 404.0, "confirmed": 398.5}
     assert run["rows"]["generation"] == [0, 1, 2, 3, 4]
     assert run["rows"]["env_steps"] == [4000, 8000, 12000, 16000, 20000]
-    assert run["rows"]["rate"] == [2000.0] * 5
+    assert run["rows"]["steps_per_second"] == [2000.0] * 5
     three = agent(run, 3)
     assert (three["parent"], three["born"], three["left"], three["start"]) == (2, 2, 1, 2)
     assert three["fitness"] == [302.0, 303.0]
@@ -46,7 +41,7 @@ def test_a_finished_run(tmp_path):
     assert three["change"] == "hidden 64-64 → 64-96"
     assert three["hyperparameters"] == {"lr": 0.00125, "gamma": 0.99, "batch_size": 128}
     assert run["fixed"]["tau"] == FAMILY[0].hyperparameters["tau"]
-    json.dumps(run, allow_nan=False)
+    json.dumps(plain(run), allow_nan=False)
 
 
 def test_axes_go_by_the_spaces_and_by_how_far_values_span(tmp_path):
@@ -65,27 +60,6 @@ def test_a_run_before_its_first_evaluation(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("text", [None, "", '{"event": "bir'])
-def test_a_run_without_agents_can_be_read_only_while_it_runs(tmp_path, text):
-    directory = just_begun(tmp_path)
-    (directory.path / LINEAGE).unlink()
-    if text is not None:
-        (directory.path / LINEAGE).write_text(text)
-    with pytest.raises(RunError, match=r"lineage\.jsonl"):
-        read_run(directory)
-    with directory.locked():
-        run = read_run(directory)
-    assert (run["state"], run["agents"], run["rows"]["ids"]) == ("running", [], [])
-
-
-def test_a_report_of_a_run_without_a_generation_is_for_running_ones(tmp_path):
-    directory = just_begun(tmp_path)
-    with pytest.raises(RunError, match=r"before its first generation ended.* evorl resume"):
-        read_payload([directory.path, finished(tmp_path).path])
-    with directory.locked():
-        assert read_payload([directory.path])["runs"][0]["state"] == "running"
-
-
 def test_what_only_stops_a_run_from_going_on_is_a_warning(tmp_path):
     directory = going(tmp_path)
     (directory.path / "checkpoints" / "generation-000003").mkdir(parents=True)
@@ -100,8 +74,7 @@ def test_half_a_last_line_is_left_out(tmp_path):
     for name, line in ((METRICS, metrics(3)), (LINEAGE, evaluated(0, 3))):
         with (directory.path / name).open("a") as file:
             file.write(json.dumps(line)[:40])
-    again = read_run(directory)
-    assert again | {"updated": 0} == whole | {"updated": 0}
+    assert read_run(directory) == whole
 
 
 def test_metrics_may_be_ahead_of_the_fitness_in_the_lineage(tmp_path):
@@ -116,9 +89,8 @@ def test_metrics_may_be_ahead_of_the_fitness_in_the_lineage(tmp_path):
 def test_metrics_of_agents_that_the_lineage_does_not_know(tmp_path):
     directory = going(tmp_path)
     directory.append_metrics(metrics(4))  # as while a run is resumed: agent 4 is not born
-    run = read_run(directory)
-    assert run["rows"]["generation"] == [0, 1, 2]
-    assert "1 generation of" in run["warnings"][0]
+    with pytest.raises(RunError, match="agent 4 is not in the lineage"):
+        read_run(directory)
 
 
 def test_time_goes_on_where_a_run_was_resumed(tmp_path):
@@ -127,7 +99,6 @@ def test_time_goes_on_where_a_run_was_resumed(tmp_path):
     directory.append_metrics(metrics(2, seconds=1.0))
     rows = read_run(directory)["rows"]
     assert rows["seconds"] == [2.0, 4.0, 5.0]
-    assert rows["rate"] == [2000.0, 2000.0, 4000.0]
 
 
 def test_dead_agents_have_no_fitness(tmp_path):
@@ -171,26 +142,18 @@ def test_states(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: (path / METRICS).write_text("{}\n"), "line 1: not metrics of this version"),
-        (lambda path: (path / METRICS).write_text("\0\n"), "line 1: not metrics of this version"),
+        (lambda path: (path / METRICS).write_text("{}\n"), "metrics.jsonl: damaged, or"),
+        (lambda path: (path / METRICS).write_text("\0\n"), "metrics.jsonl: damaged, or"),
         (
-            lambda path: (path / METRICS).write_text(
-                json.dumps(metrics(0, fitness=[1.0, 2.0, 3.0])) + "\n"
-            ),
-            "not equally long",
-        ),
-        (
-            lambda path: (path / METRICS).write_text(
-                f"{json.dumps(metrics(1))}\n{json.dumps(metrics(0))}\n"
-            ),
-            "line 2: the generations go back",
+            lambda path: (path / METRICS).write_text(json.dumps(metrics(0, fitness=[1.0])) + "\n"),
+            "metrics.jsonl: damaged, or",
         ),
         (lambda path: (path / LINEAGE).write_text("no\n"), "lineage.jsonl: line 1"),
         (lambda path: (path / LINEAGE).unlink(), "lineage.jsonl: cannot be read"),
         (lambda path: (path / "summary.json").write_text("{"), "not a summary"),
         (lambda path: (path / "config.yaml").write_text("env: ["), "invalid YAML"),
         (lambda path: (path / "best" / "agent.json").write_text("[]"), "agent.json"),
-        (lambda path: (path / "best" / "agent.json").write_text("{}"), "not an agent"),
+        (lambda path: (path / "best" / "agent.json").write_text("{}"), "agent.json: damaged, or"),
     ],
 )
 def test_damage_is_one_line(tmp_path, damage, message):
@@ -228,21 +191,89 @@ def test_several_runs_are_compared(tmp_path):
     data = read_payload(paths)
     assert [run["name"] for run in data["runs"]] == ["a-1", "a-2", "b", "going"]
     groups = data["comparison"]["groups"]
-    assert [group["runs"] for group in groups] == [["a-1", "a-2"], ["b"]]
+    assert [group["runs"] for group in groups] == [2, 1]
     assert groups[0]["mean"][0] == 1.5
     assert groups[1]["mean"] == [3.0, None, None]
     assert data["comparison"]["improvements"][0]["probability"][0] == 0.0
-    with pytest.raises(RunError, match="given twice"):
-        read_payload([paths[0], paths[0]])
+    assert len(read_payload([paths[0], paths[0]])["runs"]) == 1
     assert read_payload(paths[3:])["comparison"] is None
 
 
 def test_names_of_runs_in_different_folders(tmp_path):
-    paths = [tmp_path / "a" / "same", tmp_path / "b" / "same", tmp_path / "other"]
-    assert unique_names(paths) == [str(paths[0]), str(paths[1]), "other"]
+    paths = [finished(tmp_path / folder, "same").path for folder in "ab"]
+    assert [run["name"] for run in read_payload(paths)["runs"]] == [str(path) for path in paths]
 
 
 def test_the_commands_quote_the_folder(tmp_path):
     finished(tmp_path).path.rename(tmp_path / "a b")
     again = read_run(RunDirectory(tmp_path / "a b"))["commands"]["again"]
     assert again == f"evorl train '{tmp_path}/a b/config.yaml' name=again"
+
+
+def effects(tmp_path, lines):
+    directory = RunDirectory.create(tmp_path, "run")
+    directory.append_lineage(lines)
+    return mutation_effects(directory.lineage())
+
+
+def test_mean_change_by_kind(tmp_path):
+    adam, eve = initial(0), initial(1)
+    lines = [
+        *(birth(one, place, None) for place, one in enumerate((adam, eve))),
+        evaluated(0, 0, 10.0),
+        evaluated(1, 0, 5.0),
+        birth(child(adam, 2, 1), 1, adam, copied=0),
+        evaluated(0, 1, 12.0),
+        evaluated(2, 1, 16.0),  # 6 better than its parent was, which gained 2 meanwhile
+        birth(child(adam, 3, 2), 1, adam, copied=0),  # of its parent's generation 0, not 1
+        evaluated(3, 2, 8.0),  # 2 worse
+        evaluated(0, 2, 11.0),  # the parent gained 1 since generation 0
+        birth(child(adam, 4, 3, "add layer"), 0, adam, copied=2),
+        evaluated(4, 3, 41.0),  # 30 better; its parent is gone
+        birth(child(adam, 5, 4, "parameters"), 1, adam, copied=2),  # not evaluated yet
+    ]
+    found = effects(tmp_path, lines)
+    best, other = found["kinds"]
+    assert (best["kind"], best["changes"], best["error"]) == ("add layer", [30.0], None)
+    assert (other["kind"], other["ids"], other["changes"]) == (
+        "hyperparameters",
+        [2, 3],
+        [6.0, -2.0],
+    )
+    assert (other["mean"], other["helped"]) == (2.0, 1)
+    assert math.isclose(other["error"], math.sqrt(32 / 2))
+    assert found["parents"]["changes"] == [2.0, 1.0]
+
+
+def test_dead_children_and_runs_without_any(tmp_path):
+    adam = initial(0)
+    lines = [
+        birth(adam, 0, None),
+        evaluated(0, 0, 10.0),
+        birth(child(adam, 1, 1), 0, adam),
+        evaluated(1, 1, float("nan")),
+    ]
+    assert effects(tmp_path, lines) == {"kinds": [], "parents": None}
+
+
+CODE = """
+import sys
+from pathlib import Path
+from evorl.reporting.page import render
+from evorl.reporting.run_data import read_payload
+from evorl.reporting.server import find_inside
+
+folder = Path(sys.argv[1])
+data = read_payload([folder / "family", folder / "going"])
+render({"kind": "report", "data": data, "live": None}, "two runs")
+assert len(find_inside(folder)) == 2
+print({"torch", "rich", "accelerate"} & {*sys.modules})
+"""
+
+
+def test_neither_a_report_nor_the_dashboard_load_torch(tmp_path):
+    finished(tmp_path)
+    going(tmp_path)
+    command = [sys.executable, "-c", CODE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

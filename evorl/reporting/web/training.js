@@ -18,10 +18,10 @@ function trainingSection(get) {
 
 function drawSpeed(frame, run) {
   if (!run.count) return frame.empty("nothing measured yet");
-  const y = makeScale("linear", 0, Math.max(...run.rows.rate), frame.bottom, frame.top, 0);
+  const y = makeScale("linear", 0, Math.max(...run.rows.steps_per_second), frame.bottom, frame.top, 0);
   frame.yAxis(y, "", brief, 4);
   const x = frame.timeAxis(run);
-  const points = run.rows.rate.map((rate, row) => ({ x: x(row), y: y(rate), key: String(row), row, rate }));
+  const points = run.rows.steps_per_second.map((rate, row) => ({ x: x(row), y: y(rate), key: String(row), row, rate }));
   frame.path("plain", polyline(points));
   if (points.length < 200) frame.path("plain-dots", dotsPath(points, 2.4));
   return { points: () => points, tip: ({ row, rate }) => ({ title: `generation ${run.rows.generation[row]}`, pairs: [["steps per second", count(rate)], ["time", duration(run.rows.seconds[row])]] }) };

@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 
 from evorl.errors import RunError
-from evorl.reporting.report.page import MARK, SCRIPTS, json_for_html, render, write_page
+from evorl.reporting.page import MARK, SCRIPTS, json_for_html, render, write_page
 
 EVIL = "</script><script>alert(1)</script><!--\u2028 ]]> & \"'"
 
@@ -58,18 +58,18 @@ def test_nothing_is_loaded_from_elsewhere():
     assert "unsafe" not in policy
     assert "url(" not in page.texts["style"]
     assert "@import" not in page.texts["style"]
-    served = Parsed(render({}, "x", live=True))
+    served = Parsed(render({"live": {"url": "/"}}, "x"))
     assert any("connect-src 'self'" in a.get("content", "") for _, a in served.found)
 
 
 def test_every_file_of_the_page_is_used():
-    names = {file.name for file in files("evorl.reporting.report").joinpath("web").iterdir()}
+    names = {file.name for file in files("evorl.reporting").joinpath("web").iterdir()}
     assert names == {*SCRIPTS, "page.html", "style.css"}
 
 
 def test_no_script_writes_markup():
     for name in SCRIPTS:
-        text = files("evorl.reporting.report").joinpath("web", name).read_text(encoding="utf-8")
+        text = files("evorl.reporting").joinpath("web", name).read_text(encoding="utf-8")
         for forbidden in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("):
             assert forbidden not in text, f"{name}: {forbidden}"
 
@@ -83,7 +83,7 @@ def test_only_reports_are_replaced(tmp_path):
     other.write_text("mine")
     with pytest.raises(RunError, match="no report"):
         write_page(other, MARK)
-    with pytest.raises(RunError, match="is a folder"):
+    with pytest.raises(RunError, match="is not a file"):
         write_page(tmp_path, MARK)
     with pytest.raises(RunError, match="cannot be written"):
         write_page(tmp_path / "nowhere" / "report.html", MARK)

@@ -1,6 +1,7 @@
 // What the run came to, in a line or two.
 function headline(run) {
-  const { score, env_steps: steps, evaluation_steps: evaluation, seconds } = run.headline, best = run.best;
+  const { score, env_steps: steps, evaluation_steps: evaluation } = run.headline, best = run.best;
+  const seconds = run.rows.seconds[run.count - 1] ?? null;
   const spent = run.counts === "all" ? steps + evaluation : steps;
   const node = el("section", { class: "headline", "aria-label": "headline" });
   const left = el("div", {}, el("h1", {}, run.name), el("p", { class: "env" }, `${run.env} · seed ${run.seed} · ${METHODS[run.method] ?? run.method}`));

@@ -1,8 +1,4 @@
-"""What W&B's client wrote in offline mode, read back from its binary log.
-
-A reader of its own: evorl has another one, and the two must agree with the client's, not with each
-other.
-"""
+"""What W&B's client wrote in offline mode, read back from its binary log."""
 
 import json
 import time
@@ -51,16 +47,16 @@ class Session:
         }
 
 
-def sessions(run, killed=0):
+def sessions(run):
     """All logs of a run directory, in the order of their making.
 
     W&B's service writes the end of a log some milliseconds after the client has finished, which
-    this waits for; the first ones may be of processes that were killed, which have no end.
+    this waits for.
     """
     deadline = time.monotonic() + 60
     paths = sorted((run / "wandb").glob("*run-*/run-*.wandb"))
     found = [read(path) for path in paths]
-    while any(session.exit_code is None for session in found[killed:]):
+    while any(session.exit_code is None for session in found):
         assert time.monotonic() < deadline
         time.sleep(0.005)
         found = [read(path) for path in paths]

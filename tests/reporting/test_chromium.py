@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from evorl.cli import cli
-from evorl.reporting.report import server as serving
-from evorl.reporting.report.page import render, write_page
-from evorl.reporting.report.run_data import read_payload
+from evorl.reporting import server as serving
+from evorl.reporting.page import render, write_page
+from evorl.reporting.run_data import read_payload
 from evorl.runs.directory import RunDirectory
 from tests.synthetic import FAMILY
 
@@ -54,7 +54,7 @@ def dashboard(tmp_path, monkeypatch):
     finished(tmp_path / "runs")
     going(tmp_path / "runs")
     just_begun(tmp_path / "runs" / "nested")
-    with serving.Dashboard(serving.RunsFolder(tmp_path / "runs"), port=0) as server:
+    with serving.Dashboard(tmp_path / "runs", port=0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server.address
