@@ -37,6 +37,17 @@ class Batch(NamedTuple):
     noise: Tensor  # [P, B, K] standard normal numbers, as many as `loss_noise` asks for
 
 
+class RolloutBatch(NamedTuple):
+    """One update's samples of rollouts, with what the policy that collected them thought."""
+
+    obs: Tensor  # [P, B, ...]
+    action: Tensor  # [P, B, ...]
+    log_prob: Tensor  # [P, B] of the action, when it was taken
+    advantage: Tensor  # [P, B]
+    returns: Tensor  # [P, B] what the value is to become
+    weight: Tensor  # [P, B] a sample's share of its agent's loss; 0 for padding
+
+
 class Loss(NamedTuple):
     """What an update minimises."""
 
@@ -95,10 +106,8 @@ class Algorithm(Declaration):
         """The networks of an agent by name; `observation` is a spec with the inputs filled in."""
         raise TypeError(f"{type(self).__name__} declares no networks")
 
-    def loss(
-        self, networks: Networks, targets: Networks, batch: Batch, hp: Hyperparameters
-    ) -> Loss:
-        """The loss of one update, differentiated by autograd by the weights of `networks`."""
+    def loss(self, networks: Networks, targets: Networks, batch: Any, hp: Hyperparameters) -> Loss:
+        """The loss of an update on a Batch or RolloutBatch; autograd differentiates it."""
         raise TypeError(f"{type(self).__name__} has no loss")
 
     def greedy(self, networks: Networks, obs: Tensor) -> Tensor:

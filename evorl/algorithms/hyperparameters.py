@@ -88,3 +88,31 @@ class OffPolicy(Declaration):
     learning_starts: int = Field(
         default=1000, ge=0, le=MOST, description="Own environment steps before the first update."
     )
+
+
+class OnPolicy(Declaration):
+    """What algorithms that learn from rollouts have in common."""
+
+    lr: float = hyperparameter(
+        3e-4, "Adam's step size.", gt=0, le=1, space={"kind": "log", "low": 1e-5, "high": 1e-2}
+    )
+    gamma: float = hyperparameter(
+        0.99,
+        "Discount per environment step.",
+        ge=0,
+        le=1,
+        space={"kind": "reverse_log", "low": 0.95, "high": 0.999},
+    )
+    gae_lambda: float = hyperparameter(
+        0.95,
+        "How far errors of the value are carried back; 1: n-step returns.",
+        ge=0,
+        le=1,
+        space={"kind": "reverse_log", "low": 0.8, "high": 0.99},
+    )
+    max_grad_norm: float = hyperparameter(
+        0.5, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0, zero_is_off=True
+    )
+    rollout_steps: int = Field(
+        default=256, ge=1, le=65536, description="Steps of each environment between updates."
+    )

@@ -33,12 +33,18 @@ class ObservationSpec:
 class ActionSpec:
     """What one action looks like to networks and replay."""
 
-    kind: Literal["discrete", "continuous"]
+    kind: Literal["discrete", "continuous", "multidiscrete"]
     n: int | None = None  # how many values a discrete action takes
     shape: tuple[int, ...] = ()
     dtype: np.dtype[Any] = INT64  # what the replay stores
     low: tuple[float, ...] = ()  # of a box, number by number
     high: tuple[float, ...] = ()
+    parts: tuple[int, ...] = ()  # of a MultiDiscrete action: how many values each part takes
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """How many values each part of an action takes that is no box."""
+        return (self.n,) if self.n is not None else self.parts
 
 
 @dataclass(frozen=True)

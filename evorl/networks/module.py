@@ -54,12 +54,13 @@ class PlainNetwork(nn.Module):
     def __init__(self, spec: NetworkSpec, convolutions: nn.Module, body: nn.Module) -> None:
         super().__init__()
         self.one_hot = spec.inputs if spec.one_hot else 0
-        self.scale = spec.scale
+        self.scale, self.mask = spec.scale, spec.mask
         self.convolutions, self.body = convolutions, body
 
     def forward(self, obs: Tensor, extra: Tensor | None = None) -> Tensor:
         """Outputs [B, outputs] of observations [B, ...], and of extra inputs [B, extra]."""
         dtype = next(self.parameters()).dtype
+        obs = obs[..., : -self.mask] if self.mask else obs
         x = nn.functional.one_hot(obs.long(), self.one_hot) if self.one_hot else obs
         x = x.to(dtype)
         if self.scale != 1:

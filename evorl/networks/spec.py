@@ -16,10 +16,14 @@ class NetworkSpec:
     scale: float = 1.0  # raw observations are multiplied by this on use (uint8 images)
     extra: int = 0  # numbers read beside the observation, such as an action
     dueling: bool = False  # may its head be split into a value and advantages?
+    choices: tuple[int, ...] = ()  # outputs are the logits of choices among so many
+    mask: int = 0  # numbers behind the observation: which actions are allowed
 
-    def giving(self, outputs: int, *, extra: int = 0, dueling: bool = False) -> "NetworkSpec":
+    def giving(
+        self, outputs: int, *, extra: int = 0, dueling: bool = False, choices: tuple[int, ...] = ()
+    ) -> "NetworkSpec":
         """The same inputs for another network."""
-        return replace(self, outputs=outputs, extra=extra, dueling=dueling)
+        return replace(self, outputs=outputs, extra=extra, dueling=dueling, choices=choices)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from evorl.networks.cnn import ConvSaved, StackedCNN
 from evorl.networks.layers import LayerViews, Masks, layer_views
 from evorl.networks.layout import NetworkLayout, Weights
 from evorl.networks.mlp import MLPSaved, StackedMLP
-from evorl.networks.spec import VALUE
+from evorl.networks.spec import VALUE, NetworkSpec
 
 
 class Saved(NamedTuple):
@@ -77,6 +77,8 @@ class StackedNetwork:
     def _encode(self, obs: Tensor, dtype: torch.dtype) -> Tensor:
         if self.spec.one_hot:
             return torch.nn.functional.one_hot(obs, self.spec.inputs).to(dtype)
+        if self.spec.mask:
+            obs = obs[..., : -self.spec.mask]
         x = obs if obs.dtype == dtype else obs.to(dtype)
         return x if self.spec.scale == 1 else x * self.spec.scale
 
@@ -94,6 +96,15 @@ class BoundNetwork:
         By autograd they can be differentiated by the weights, and by the extra inputs.
         """
         return self.stacked.forward(self.weights, obs, extra)[0].mT
+
+    @property
+    def spec(self) -> NetworkSpec:
+        """What it reads and gives."""
+        return self.stacked.spec
+
+    def mask(self, obs: Tensor) -> Tensor | None:
+        """Which actions observations [P, B, ...] allow, [P, B, actions]; None: all."""
+        return obs[..., -self.spec.mask :] > 0 if self.spec.mask else None
 
     def detached(self) -> "BoundNetwork":
         """The same with weights that get no gradient; what it reads still does.
