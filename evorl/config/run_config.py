@@ -1,17 +1,17 @@
-"""RunConfig: all sections together, and what must fit between them."""
+"""RunConfig: all sections together, what must fit between them, and what has no effect."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Self, TypeVar
+from operator import attrgetter
+from typing import Any, Self, TypeVar
 
-from pydantic import AfterValidator, ValidationError, create_model, model_validator
+from pydantic import ValidationError, create_model, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from evorl.config.evolution import EvolutionConfig, SpaceConfig, spaces_model
-from evorl.config.messages import number
-from evorl.config.section import AutoBool, Section, check_part, option, refuse, section
 from evorl.config.sections import (
     AGENT_NETWORK,
+    AutoBool,
     BudgetConfig,
     CheckpointConfig,
     EnvConfig,
@@ -21,9 +21,13 @@ from evorl.config.sections import (
     NetworkConfig,
     PopulationConfig,
     ReplayConfig,
+    Section,
     TrackingConfig,
     agent_model,
-    folder_name,
+    check_part,
+    option,
+    refuse,
+    section,
 )
 
 S = TypeVar("S", bound=Section)
@@ -37,15 +41,15 @@ class RunConfig(Section):
     to a subclass made for them.
     """
 
-    name: Annotated[str, AfterValidator(folder_name)] = option(
+    name: str = option(
         "run",
         "Name of the run and of its folder: letters, digits, '.', '_' and '-'.",
-        min_length=1,
+        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$",
         max_length=100,
     )
     seed: int = option(1, "Seed of all random numbers.", ge=0, le=2**32 - 1)
     compile: AutoBool = option("auto", "Whether updates are compiled; auto decides by the run.")
-    env: EnvConfig
+    env: EnvConfig = option(..., "The environment, such as {id: CartPole-v1}.")
     algorithm: Any = None  # an instance of evorl.algorithms.hyperparameters.Declaration
     network: NetworkConfig = section(NetworkConfig)
     replay: ReplayConfig = section(ReplayConfig)
@@ -69,15 +73,12 @@ class RunConfig(Section):
         model: Any = model_of(obj) if cls is RunConfig else cls
         return super(RunConfig, model).model_validate(obj, **options)  # type: ignore[return-value]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """The subclass has no name by which pickle could find it."""
-        return RunConfig.model_validate, (self.model_dump(),)
-
     def agent_hyperparameters(self, index: int) -> dict[str, int | float]:
         """The hyperparameters that agent `index` starts from, in the order of their declaration."""
-        known: dict[str, int | float] = self.algorithm.hyperparameters
         own = self._own(index)
-        return {name: own.get(name, value) for name, value in known.items()}
+        return {
+            name: own.get(name, value) for name, value in self.algorithm.hyperparameters.items()
+        }
 
     def agent_network(self, index: int) -> NetworkConfig:
         """The network that agent `index` starts from."""
@@ -85,8 +86,6 @@ class RunConfig(Section):
         return NetworkConfig(**(self.network.model_dump() | own))
 
     def _own(self, index: int) -> dict[str, Any]:
-        if not 0 <= index < self.population.size:
-            raise IndexError(f"agent {index} of a population of {self.population.size}")
         agents = self.population.agents
         return agents[index].model_dump() if index < len(agents) else {}
 
@@ -114,13 +113,6 @@ class RunConfig(Section):
         moves = self.evolves and self.evolution.mutation.hyperparameters > 0
         return self.spaces if moves else {}
 
-    @property
-    def drawn_by(self) -> str:
-        """The option because of which agents draw what they start from."""
-        if self.population.init == "sample":
-            return "population.init: sample"
-        return "evolution.method: random_search"
-
     @model_validator(mode="after")
     def _fits_together(self) -> "RunConfig":
         name = self.algorithm.name
@@ -131,7 +123,7 @@ class RunConfig(Section):
             self._check_replay()
         longest = self.mesh.timeout / 3  # the other ranks wait while the main one starts W&B
         if self.tracking.wandb != "off" and self.tracking.timeout > longest:
-            rule = f"be at most a third of mesh.timeout, {number(longest)}"
+            rule = f"be at most a third of mesh.timeout, {longest:g}"
             refuse("tracking.timeout", rule, self.tracking.timeout)
         if self.mesh.data > (episodes := self.evaluation.episodes):
             rule = f"be at most evaluation.episodes, which its ranks share, {episodes}"
@@ -146,19 +138,18 @@ class RunConfig(Section):
                 rule = f"have as many entries as network.channels, {layers}"
                 refuse(f"{where}.channels", rule, len(own["channels"]))
             for name in (name for name in self.drawn if name in own):
-                rule = f"be left out, as {self.drawn_by} draws it from evolution.spaces.{name}"
+                rule = f"be left out, as agents draw it from evolution.spaces.{name}"
                 refuse(f"{where}.{name}", rule, own[name])
 
     def _check_replay(self) -> None:
         capacity, agents = self.replay.capacity, range(self.population.size)
-        largest = max(self.agent_hyperparameters(agent)["batch_size"] for agent in agents)
-        if "batch_size" not in self.drawn and capacity < largest:
-            refuse("replay.capacity", f"be at least the largest batch size, {largest}", capacity)
         space = (self.drawn | self.mutated).get("batch_size")
-        if space and capacity < space.bounds[1]:
-            rule = "be at least the largest batch size that evolution may choose"
-            where = f"{number(space.bounds[1])} (evolution.spaces.batch_size)"
-            refuse("replay.capacity", f"{rule}, {where}", capacity)
+        sizes = [space.bounds[1]] if space else []
+        if "batch_size" not in self.drawn:
+            sizes += [self.agent_hyperparameters(agent)["batch_size"] for agent in agents]
+        if capacity < max(sizes):
+            rule = f"be at least the largest batch size of an agent or a space, {max(sizes)}"
+            refuse("replay.capacity", rule, capacity)
         writers = 1 if self.replay.share == "agent" else self.population.size
         if capacity < (step := writers * self.env.num_envs):
             rule = f"hold one step of every environment, {step} transitions"
@@ -207,3 +198,84 @@ def _class(kind: str, data: Any, path: tuple[str, ...], default: str) -> Any:
     except PydanticCustomError as error:
         line = InitErrorDetails(type=error, loc=path, input=name)
         raise ValidationError.from_exception_data("RunConfig", [line]) from None
+
+
+def unused_options(config: RunConfig, images: bool) -> list[str]:
+    """A line on each option that was changed, but has no effect given the others.
+
+    `images` says whether the observations are images.
+    """
+    found: dict[str, str] = {}
+    for holds, why, paths in _rules(config, images):
+        for path in paths.split() if holds else ():
+            for option_, value in _changed(config, path):
+                found.setdefault(option_, f"{option_}={value} has no effect with {why}")
+    return [*found.values(), *_unused_spaces(config), *_outside(config)]
+
+
+def _rules(config: RunConfig, images: bool) -> Iterator[tuple[bool, str, str]]:
+    """Whether a rule holds, what it is, and the options or sections that then have no effect."""
+    method, mutation = config.evolution.method, config.evolution.mutation
+    why = "one agent" if method == "evolution" else f"evolution.method: {method}"
+    sections = "evolution.selection evolution.mutation evolution.explore"
+    yield not config.evolves, why, sections
+    yield config.env.backend == "envpool", "env.backend: envpool", "env.max_failures"
+    priorities = "replay.alpha replay.beta_start replay.beta_end replay.priority_eps"
+    yield config.replay.kind == "uniform", "replay.kind: uniform", priorities
+    unused = " ".join(f"algorithm.{name}" for name in config.algorithm.unused)
+    yield True, "the other options of algorithm", unused
+    for name in config.drawn:
+        yield True, f"agents that draw it from evolution.spaces.{name}", f"algorithm.{name}"
+    own = "evolution.mutation."
+    channels = f"{own}channels {own}min_channels {own}max_channels"
+    network = "network.channels network.kernels network.strides network.channels_last"
+    yield not images, "observations that are no images", f"{network} {channels}"
+    layers = f"{own}new_layer {own}min_layers {own}max_layers"
+    units = f"{own}units {own}min_units {own}max_units"
+    yield not mutation.architecture, "architecture: 0", f"{layers} {units} {channels}"
+    noise = f"{own}noise_fraction {own}noise {own}reset_dormant"
+    yield not mutation.parameters, "parameters: 0", noise
+    yield not mutation.activation, "activation: 0", f"{own}activations"
+    why = "no evolution.spaces" if mutation.hyperparameters else "mutation.hyperparameters: 0"
+    yield not config.mutated, why, "evolution.explore"
+    strategy = config.evolution.explore.strategy
+    yield strategy != "resample", f"strategy: {strategy}", "evolution.explore.resample"
+    accounts = "tracking.project tracking.entity tracking.group tracking.timeout"
+    yield config.tracking.wandb == "off", "tracking.wandb: off", accounts
+
+
+def _changed(config: RunConfig, path: str) -> Iterator[tuple[str, Any]]:
+    """The option at this path, or those of the section there, if they are not as by default."""
+    above, _, name = path.rpartition(".")
+    parent = attrgetter(above)(config)
+    value = getattr(parent, name)
+    if isinstance(value, Section):
+        for key in type(value).model_fields:
+            yield from _changed(config, f"{path}.{key}")
+    elif value != type(parent).model_fields[name].default:
+        yield path, value
+
+
+def _unused_spaces(config: RunConfig) -> Iterator[str]:
+    given = config.evolution.spaces
+    if config.evolution.method == "evolution" and not config.evolves:
+        yield "evolution.method=evolution has no effect with one agent"
+    if config.population.init == "sample" and not config.drawn:
+        yield "population.init=sample has no effect with no evolution.spaces"
+    if given == type(given)(**config.algorithm.default_spaces()):
+        return
+    for name in config.algorithm.unused & given.evolving.keys():
+        yield f"evolution.spaces.{name} has no effect with the other options of algorithm"
+    if config.spaces and not (config.drawn or config.mutated):
+        why = "mutation.hyperparameters: 0" if config.evolves else "agents that stay as they are"
+        yield f"evolution.spaces has no effect with {why}"
+
+
+def _outside(config: RunConfig) -> Iterator[str]:
+    """Values that agents start from, but that no mutation would give them."""
+    starts = [config.agent_hyperparameters(agent) for agent in range(config.population.size)]
+    for name, space in config.mutated.items():
+        for value in sorted({own[name] for own in starts} if name not in config.drawn else ()):
+            if value not in space:
+                outside = f"lies outside evolution.spaces.{name} ({space})"
+                yield f"{name}={value} {outside}; a mutation moves it inside"

@@ -1,79 +1,145 @@
-"""The sections of a configuration but for algorithm and evolution: options, ranges and units."""
+"""The sections of a configuration but for algorithm and evolution: options, ranges and units.
 
-from typing import Annotated, Any, Literal, TypeVar
+First what all sections are made of: a base class, options, and refusals in plain words.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
+    BaseModel,
+    ConfigDict,
     Field,
-    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
     create_model,
+    model_serializer,
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import PydanticCustomError
 
-from evorl.config.section import (
-    MOST,
-    Activation,
-    AutoBool,
-    Channels,
-    Count,
-    Fraction,
-    Pixels,
-    Section,
-    Sparse,
-    Units,
-    option,
-    part_name,
-    refuse,
-)
+from evorl.config.registry import did_you_mean, resolve
+from evorl.errors import ConfigError
 
-UNFIT = "/\\#?%:"  # what W&B refuses in the name of a project
-Kwargs = dict[str, Any]
+MOST = 10**12  # the upper bound of counts that have no natural one: still exact as a float
+REFUSED = "refused"  # the error type of evorl's own checks, which bring their message along
+SHOWN = 60  # characters of a user's value in a message
+
+
+class Section(BaseModel):
+    """A part of the configuration: immutable, no unknown keys, no conversions."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Sparse(Section):
+    """A section that is written without the options that are None."""
+
+    @model_serializer(mode="wrap")
+    def _given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value is not None}
+
+
+def option(default: Any, description: str, **limits: Any) -> Any:
+    """A field that all agents share; a default of `...` means that it must be given."""
+    return Field(default=default, description=description, **limits)
+
+
+def section(make: Any) -> Any:
+    """A field that is a section of its own; left out, it is what `make` gives."""
+    return Field(default_factory=make)
+
+
+def hyperparameter(
+    default: float,
+    description: str,
+    *,
+    space: dict[str, Any] | None = None,
+    zero_is_off: bool = False,
+    **limits: Any,
+) -> Any:
+    """A field that every agent has for itself: genomes hold it, evolution may change it.
+
+    `space` is where it evolves unless evolution.spaces says otherwise, such as
+    {"kind": "log", "low": 1e-4, "high": 1e-2}; None: it stays as it is. `zero_is_off` says that 0
+    is not the least value, but none.
+    """
+    given = {"hyperparameter": True, "space": space, "zero_is_off": zero_is_off}
+    extra: Any = {name: value for name, value in given.items() if value}
+    return Field(default=default, description=description, json_schema_extra=extra, **limits)
+
+
+def marks(field: FieldInfo) -> dict[str, Any]:
+    """What `hyperparameter` says of a field; nothing for other fields."""
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def shorten(text: str) -> str:
+    """At most SHOWN characters of a text."""
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def describe(value: object) -> str:
+    """A value as the user knows it from YAML."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f"the string {shorten(repr(value))}"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return "a mapping" if isinstance(value, Mapping) else shorten(repr(value))
+
+
+def unknown_key(key: str, known: Collection[str]) -> str:
+    """That a key does not exist, and which one was probably meant."""
+    return "unknown key" + (did_you_mean(key, known) or f"; known keys: {', '.join(known)}")
+
+
+def refuse(field: str, rule: str, got: object) -> NoReturn:
+    """Tell pydantic of a broken rule; `field` is the path below the section that checks it."""
+    refusal(field, f"must {rule}, got {describe(got)}")
+
+
+def refusal(field: str, message: str) -> NoReturn:
+    """Tell pydantic what is wrong, in our own words."""
+    raise PydanticCustomError(REFUSED, "{message}", {"field": field, "message": message})
+
+
+def check_part(kind: str, name: str, field: str = "") -> Any:
+    """The class or function of this name; refused if there is none."""
+    try:
+        return resolve(kind, name)
+    except ConfigError as error:
+        refusal(field, str(error))
+
+
+def _fitness(name: str) -> str:
+    check_part("fitness", name)
+    return name
+
+
 T = TypeVar("T")
+Activation = Literal["relu", "elu", "gelu", "tanh", "silu"]
+AutoBool = Literal["auto", True, False]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Units = Annotated[int, Field(ge=1, le=4096)]
+Channels = Annotated[int, Field(ge=1, le=1024)]
+Pixels = Annotated[int, Field(ge=1, le=64)]
 Layers = Annotated[list[T], Field(min_length=1, max_length=8)]
+Kwargs = dict[str, Any]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
-
-
-def folder_name(value: str) -> str:
-    """Check that a name can be a folder on every system."""
-    if not value.strip("."):
-        refuse("", "be more than dots", value)
-    if not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in value):
-        refuse("", "consist of letters, digits, '.', '_' and '-'", value)
-    return value
-
-
-def _off(value: object) -> object:
-    """YAML reads a bare `off` as false."""
-    return "off" if value is False else value
-
-
-def _project_name(value: str) -> str:
-    if not value.isprintable() or any(letter in UNFIT for letter in value):
-        refuse("", f"be without {' '.join(UNFIT)} and line breaks", value)
-    return value
+ProjectName = Annotated[Name, Field(pattern=r"^[^/\\#?%:\x00-\x1f]+$")]  # as W&B accepts it
 
 
 class WrapperConfig(Section):
-    """A class of gymnasium.wrappers put around every environment; a string is a name alone."""
+    """A class of gymnasium.wrappers put around every environment."""
 
     name: str = option(..., "Name of a class in gymnasium.wrappers.", min_length=1)
     kwargs: Kwargs = option({}, "Arguments of the wrapper.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: object) -> object:
-        return {"name": value} if isinstance(value, str) else value
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """The schema of both ways to write it."""
-        return {"anyOf": [{"type": "string", "minLength": 1}, handler(core_schema)]}
 
 
 class EnvConfig(Section):
@@ -167,7 +233,7 @@ class EvaluationConfig(Section):
 
     every: Count = option(1000, "Steps of each environment between evaluations: a generation.")
     episodes: Count = option(10, "Episodes per agent and evaluation.")
-    fitness: Annotated[str, part_name("fitness")] = option(
+    fitness: Annotated[str, AfterValidator(_fitness)] = option(
         "mean", "What counts of an agent's returns: mean, median, iqm, or module:function."
     )
     confirm_episodes: Count = option(20, "Further episodes that decide who is the best so far.")
@@ -219,11 +285,11 @@ class CheckpointConfig(Section):
 class TrackingConfig(Section):
     """Trackers that a run is copied to; metrics.jsonl and lineage.jsonl stay the truth."""
 
-    wandb: Annotated[Literal["off", "offline", "online"], BeforeValidator(_off)] = option(
+    wandb: Literal["off", "offline", "online"] = option(
         "off", "Weights & Biases: off, offline (into the run's folder), online."
     )
     tensorboard: bool = option(False, "Whether TensorBoard events are written to the run's folder.")
-    project: Annotated[Name, AfterValidator(_project_name)] = option("evorl", "Project on W&B.")
+    project: ProjectName = option("evorl", "Project on W&B.")
     entity: Name | None = option(None, "User or team on W&B; left out: whoever is logged in.")
     group: Name | None = option(None, "Group of runs on W&B, such as the seeds of one experiment.")
     timeout: float = option(

@@ -135,7 +135,7 @@ BAD = {
     "unknown environment": (GOOD, ["env.id=CartPoel-v1"]),
     "unknown module": (GOOD, ["env.id=nowhere:CartPole-v1"]),
     "unknown argument of the environment": (GOOD, ["env.kwargs={colour: red}", "env.num_envs=1"]),
-    "unknown wrapper": (GOOD, ["env.wrappers=[Wrap]"]),
+    "unknown wrapper": (GOOD, ["env.wrappers=[{name: Wrap}]"]),
 }
 
 

@@ -125,7 +125,7 @@ WRONG = {
     "no schedule": ("\n".join(edited("schedule:", "").splitlines()[:4]), "schedule: required"),
     "no segments": (
         "\n".join(edited("schedule:", "schedule: []").splitlines()[:5]),
-        "schedule: must have at least 1 entry",
+        "schedule: must have at least 1 item",
     ),
     "unknown key": (
         edited("steps: 5000", "stesp: 5000"),
@@ -153,7 +153,7 @@ WRONG = {
         edited("activation: relu", "activation: rleu"),
         "architectures.q.activation: must be one of relu, elu, gelu, tanh, silu",
     ),
-    "no layers": (edited("[64, 96]", "[]"), "architectures.q.hidden: must have at least 1 entry"),
+    "no layers": (edited("[64, 96]", "[]"), "architectures.q.hidden: must have at least 1 item"),
     "gates of unlike layers": (
         edited("dueling: false", "gated: [false, true]"),
         "architectures.q: gated layer 1 must be as wide as the layer before it",
@@ -249,7 +249,7 @@ def test_several_networks(tmp_path):
 
 OWN = """
 from evorl.algorithms.hyperparameters import Declaration
-from evorl.config.section import hyperparameter
+from evorl.config import hyperparameter
 
 class Own(Declaration):
     speed: int = hyperparameter(3, "Steps.", ge=1)

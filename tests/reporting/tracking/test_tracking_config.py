@@ -1,4 +1,4 @@
-"""The section `tracking`: off in every spelling, and refused where it cannot be."""
+"""The section `tracking`: off by default, and refused where it cannot be."""
 
 import pytest
 
@@ -11,8 +11,8 @@ def tracking(*overrides):
     return parse_config({"env": {"id": "CartPole-v1"}}, overrides).tracking
 
 
-@pytest.mark.parametrize("text", ["off", "Off", "false", "'off'", "no"])
-def test_off_however_yaml_reads_it(text):
+@pytest.mark.parametrize("text", ["off", "'off'"])
+def test_off_is_a_word(text):
     assert tracking(f"tracking.wandb={text}").wandb == "off"
     data = parse_yaml(f"env: {{id: CartPole-v1}}\ntracking: {{wandb: {text}}}", "file")
     assert parse_config(data).tracking.wandb == "off"
@@ -31,11 +31,11 @@ def test_written_and_read_back():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("tracking.wandb=on", "must be one of off, offline, online, got true"),
+        ("tracking.wandb=on", "must be one of off, offline, online, got the string 'on'"),
         ("tracking.wandb=onlin", "did you mean online?"),
         ("tracking.wandb=0", "must be one of off, offline, online, got 0"),
-        ("tracking.project=a/b", "must be without"),
-        ("tracking.project=''", "must not be empty"),
+        ("tracking.project=a/b", "must match pattern"),
+        ("tracking.project=''", "must have at least 1 character"),
         ("tracking.tensorboard=offline", "expected true or false"),
         ("tracking.timeout=0", "must be greater than 0"),
         ("tracking.wand=off", "did you mean wandb?"),
