@@ -67,7 +67,7 @@ class OffPolicy(Declaration):
         1, "The agent's own environment steps per learn step.", ge=1, le=MOST
     )
     max_grad_norm: float = hyperparameter(
-        10.0, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0, zero_is_off=True
+        10.0, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0
     )
     n_step: int = option(1, "Environment steps of reward before the bootstrap.", ge=1, le=32)
     updates: int = option(1, "Updates at each learn step (see learn_step).", ge=1, le=64)

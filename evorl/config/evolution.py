@@ -14,31 +14,28 @@ from evorl.config.sections import (
     Sparse,
     Units,
     check_part,
-    marks,
     option,
     refusal,
     refuse,
-    section,
     unknown_key,
 )
 
 Weight = Annotated[float, Field(ge=0, le=1e6)]
 FRACTIONS = ("linear", "log", "reverse_log", "choice")
 WHOLES = ("integer", "power_of_two", "choice")
-SCALE = "Scale of the values; reverse_log is a log scale of 1 - value, for gamma."
-LOW, HIGH = "Smallest value.", "Largest value."
-VALUES = "The values of a choice; a mutation takes the next larger or smaller one."
 
 
 class SpaceConfig(Sparse):
     """The values that one hyperparameter may take, and the scale on which it moves."""
 
     kind: Literal["linear", "log", "reverse_log", "integer", "power_of_two", "choice"] = option(
-        ..., SCALE
+        ..., "Scale of the values; reverse_log is a log scale of 1 - value, for gamma."
     )
-    low: float | None = option(None, LOW)
-    high: float | None = option(None, HIGH)
-    values: Sequence[float] | None = option(None, VALUES)
+    low: float | None = option(None, "Smallest value.")
+    high: float | None = option(None, "Largest value.")
+    values: Sequence[float] | None = option(
+        None, "The values of a choice; a mutation takes the next one.", min_length=1
+    )
 
     @property
     def whole(self) -> bool:
@@ -51,14 +48,6 @@ class SpaceConfig(Sparse):
         ends = self.values or (self.low, self.high)
         known = [end for end in ends if end is not None]
         return min(known), max(known)
-
-    def __contains__(self, value: float) -> bool:
-        """Whether a value is one of the choices, or between the bounds."""
-        low, high = self.bounds
-        return value in self.values if self.values else low <= value <= high
-
-    def __str__(self) -> str:
-        return ", ".join(map(str, self.values or ())) or " to ".join(map(str, self.bounds))
 
     @model_validator(mode="after")
     def _complete(self) -> "SpaceConfig":
@@ -90,11 +79,6 @@ class SpaceConfig(Sparse):
 class SpacesConfig(Sparse):
     """The hyperparameters that evolve: if given, only these; others stay as agents have them."""
 
-    @property
-    def evolving(self) -> dict[str, SpaceConfig]:
-        """The spaces that are given, by hyperparameter, in the order of their declaration."""
-        return {name: space for name, space in self if space is not None}
-
 
 def spaces_model(hyperparameters: Mapping[str, FieldInfo]) -> type[SpacesConfig]:
     """SpacesConfig with an algorithm's hyperparameters, each space within its limits."""
@@ -107,15 +91,12 @@ def spaces_model(hyperparameters: Mapping[str, FieldInfo]) -> type[SpacesConfig]
 
 
 def _space_model(name: str, field: FieldInfo) -> type[SpaceConfig]:
-    whole, value = field.annotation is int, field.rebuild_annotation()
-    low = value
-    if marks(field).get("zero_is_off"):  # next to the least, there would be none
-        low = Annotated[field.annotation, Field(gt=0)]
+    value, known = field.rebuild_annotation(), SpaceConfig.model_fields
     fields: dict[str, Any] = {
-        "kind": (Literal[WHOLES if whole else FRACTIONS], option(..., SCALE)),
-        "low": (low | None, option(None, LOW)),
-        "high": (value | None, option(None, HIGH)),
-        "values": (list[value] | None, option(None, VALUES, min_length=1)),  # type: ignore[valid-type]
+        "kind": (Literal[WHOLES if field.annotation is int else FRACTIONS], known["kind"]),
+        "low": (value | None, known["low"]),
+        "high": (value | None, known["high"]),
+        "values": (list[value] | None, known["values"]),  # type: ignore[valid-type]
     }
     return create_model(
         f"{name.title().replace('_', '')}Space",
@@ -199,7 +180,7 @@ class EvolutionConfig(Section):
     method: Literal["none", "random_search", "evolution"] = option(
         "evolution", "Leave agents as they are, draw them once from the spaces, or evolve them."
     )
-    spaces: SpacesConfig = section(SpacesConfig)  # with the algorithm's own options
+    spaces: SpacesConfig = Field(default_factory=SpacesConfig)  # with the algorithm's own options
     selection: Any = None  # the class that the registry has for its kind
-    mutation: MutationConfig = section(MutationConfig)
-    explore: ExploreConfig = section(ExploreConfig)
+    mutation: MutationConfig = Field(default_factory=MutationConfig)  # type: ignore[arg-type]
+    explore: ExploreConfig = Field(default_factory=ExploreConfig)

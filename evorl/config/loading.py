@@ -5,7 +5,7 @@ What is wrong is told in one line: where, what it got, and what to do.
 
 import re
 import types
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from copy import deepcopy
 from pathlib import Path as FilePath
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
@@ -90,20 +90,15 @@ def dump_config(config: RunConfig) -> str:
 
 
 def refuse_override(text: str, fixed: Set[Path], why: str) -> None:
-    """ConfigError if it sets one of the `fixed` options, or something in one; `why` it may not."""
+    """ConfigError if it sets one of the `fixed` options, part of one, or their section."""
     override = _parse_override(text)
-    for path in _options(override.path, override.value):
-        if any(path[:depth] in fixed for depth in range(1, len(path) + 1)):
-            raise ConfigError(f"{override.source}: {'.'.join(path)}: {why}")
+    if any(_overlap(override.path, path) for path in fixed):
+        raise ConfigError(f"{override.source}: {'.'.join(override.path)}: {why}")
 
 
-def _options(path: Path, value: Any) -> Iterator[Path]:
-    """The single options of a value that may be a whole section."""
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _options((*path, str(key)), item)
-    else:
-        yield path
+def _overlap(one: Path, other: Path) -> bool:
+    """Whether one is the other, or in it."""
+    return all(a == b for a, b in zip(one, other, strict=False))
 
 
 def _parse_override(text: str) -> _Override:
@@ -183,7 +178,7 @@ def explain(
     path, message = _wording(first, model)
     where = source
     for override in overrides:
-        if all(a == b for a, b in zip(path, override.path, strict=False)):
+        if _overlap(path, override.path):
             where = override.source
     if where == source and overrides and first["type"] in (REFUSED, "missing"):
         where = f"{source} with {', '.join(shorten(override.text) for override in overrides)}"

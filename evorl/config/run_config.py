@@ -1,11 +1,11 @@
 """RunConfig: all sections together, what must fit between them, and what has no effect."""
 
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from functools import cache
-from operator import attrgetter
 from typing import Any, Self, TypeVar
 
-from pydantic import ValidationError, create_model, model_validator
+from pydantic import Field, ValidationError, create_model, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from evorl.config.evolution import EvolutionConfig, SpaceConfig, spaces_model
@@ -27,7 +27,6 @@ from evorl.config.sections import (
     check_part,
     option,
     refuse,
-    section,
 )
 
 S = TypeVar("S", bound=Section)
@@ -51,16 +50,16 @@ class RunConfig(Section):
     compile: AutoBool = option("auto", "Whether updates are compiled; auto decides by the run.")
     env: EnvConfig = option(..., "The environment, such as {id: CartPole-v1}.")
     algorithm: Any = None  # an instance of evorl.algorithms.hyperparameters.Declaration
-    network: NetworkConfig = section(NetworkConfig)
-    replay: ReplayConfig = section(ReplayConfig)
-    population: PopulationConfig = section(PopulationConfig)
-    evaluation: EvaluationConfig = section(EvaluationConfig)
-    evolution: EvolutionConfig = section(EvolutionConfig)
-    budget: BudgetConfig = section(BudgetConfig)
-    mesh: MeshConfig = section(MeshConfig)
-    checkpoint: CheckpointConfig = section(CheckpointConfig)
-    tracking: TrackingConfig = section(TrackingConfig)
-    run: FolderConfig = section(FolderConfig)
+    network: NetworkConfig = Field(default_factory=NetworkConfig)
+    replay: ReplayConfig = Field(default_factory=ReplayConfig)
+    population: PopulationConfig = Field(default_factory=PopulationConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    evolution: EvolutionConfig = Field(default_factory=EvolutionConfig)
+    budget: BudgetConfig = Field(default_factory=BudgetConfig)
+    mesh: MeshConfig = Field(default_factory=MeshConfig)
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig)
+    run: FolderConfig = Field(default_factory=FolderConfig)
 
     def __new__(cls, **values: Any) -> Self:
         """Of the subclass for its algorithm and selection."""
@@ -92,9 +91,8 @@ class RunConfig(Section):
     @property
     def spaces(self) -> dict[str, SpaceConfig]:
         """Where hyperparameters evolve, if anything does; without those that have no effect."""
-        unused = self.algorithm.unused
-        given = self.evolution.spaces.evolving
-        return {name: space for name, space in given.items() if name not in unused}
+        given, unused = self.evolution.spaces, self.algorithm.unused
+        return {name: own for name, own in given if own is not None and name not in unused}
 
     @property
     def drawn(self) -> dict[str, SpaceConfig]:
@@ -118,6 +116,7 @@ class RunConfig(Section):
         name = self.algorithm.name
         if check_part("algorithm", name, "algorithm.name") is not type(self.algorithm):
             refuse("algorithm.name", "name the algorithm's own class", name)
+        check_part("fitness", self.evaluation.fitness, "evaluation.fitness")
         self._check_agents()
         if "batch_size" in self.algorithm.hyperparameters:  # it learns from a replay
             self._check_replay()
@@ -172,14 +171,14 @@ def model_for(algorithm: Any, selection: Any) -> type[RunConfig]:
     population = _with(PopulationConfig, agents=(list[agents], option([], about)))  # type: ignore[valid-type]
     evolution = _with(
         EvolutionConfig,
-        spaces=(spaces, section(lambda: spaces(**algorithm.default_spaces()))),
-        selection=(selection, section(selection)),
+        spaces=(spaces, Field(default_factory=lambda: spaces(**algorithm.default_spaces()))),
+        selection=(selection, Field(default_factory=selection)),
     )
     return _with(
         RunConfig,
-        algorithm=(algorithm, section(algorithm)),
-        population=(population, section(population)),
-        evolution=(evolution, section(evolution)),
+        algorithm=(algorithm, Field(default_factory=algorithm)),
+        population=(population, Field(default_factory=population)),
+        evolution=(evolution, Field(default_factory=evolution)),
     )
 
 
@@ -206,76 +205,52 @@ def unused_options(config: RunConfig, images: bool) -> list[str]:
     `images` says whether the observations are images.
     """
     found: dict[str, str] = {}
-    for holds, why, paths in _rules(config, images):
-        for path in paths.split() if holds else ():
-            for option_, value in _changed(config, path):
-                found.setdefault(option_, f"{option_}={value} has no effect with {why}")
-    return [*found.values(), *_unused_spaces(config), *_outside(config)]
+    for holds, why, patterns in _rules(config, images):
+        for path, value in _changed(config) if holds else ():
+            if any(fnmatch(path, pattern) for pattern in patterns.split()):
+                found.setdefault(path, f"{path}={value} has no effect with {why}")
+    given = config.evolution.spaces
+    default = type(given)(**config.algorithm.default_spaces())
+    for name, space in given:
+        unused = name not in config.drawn | config.mutated
+        if unused and space not in (None, getattr(default, name)):
+            found[name] = f"evolution.spaces.{name} has no effect with the other options"
+    return list(found.values())
 
 
 def _rules(config: RunConfig, images: bool) -> Iterator[tuple[bool, str, str]]:
-    """Whether a rule holds, what it is, and the options or sections that then have no effect."""
+    """Whether a rule holds, what it is, and the options that then have no effect."""
     method, mutation = config.evolution.method, config.evolution.mutation
     why = "one agent" if method == "evolution" else f"evolution.method: {method}"
-    sections = "evolution.selection evolution.mutation evolution.explore"
+    sections = "evolution.selection.* evolution.mutation.* evolution.explore.*"
     yield not config.evolves, why, sections
     yield config.env.backend == "envpool", "env.backend: envpool", "env.max_failures"
-    priorities = "replay.alpha replay.beta_start replay.beta_end replay.priority_eps"
+    priorities = "replay.alpha replay.beta_* replay.priority_eps"
     yield config.replay.kind == "uniform", "replay.kind: uniform", priorities
     unused = " ".join(f"algorithm.{name}" for name in config.algorithm.unused)
     yield True, "the other options of algorithm", unused
+    yield not config.spaces, "no evolution.spaces", "population.init evolution.explore.*"
     for name in config.drawn:
         yield True, f"agents that draw it from evolution.spaces.{name}", f"algorithm.{name}"
-    own = "evolution.mutation."
-    channels = f"{own}channels {own}min_channels {own}max_channels"
-    network = "network.channels network.kernels network.strides network.channels_last"
-    yield not images, "observations that are no images", f"{network} {channels}"
-    layers = f"{own}new_layer {own}min_layers {own}max_layers"
-    units = f"{own}units {own}min_units {own}max_units"
-    yield not mutation.architecture, "architecture: 0", f"{layers} {units} {channels}"
-    noise = f"{own}noise_fraction {own}noise {own}reset_dormant"
+    convolutions = "network.channels* network.kernels network.strides *.mutation.*channels"
+    yield not images, "observations that are no images", convolutions
+    shapes = "*.mutation.*layer* *.mutation.*units *.mutation.*channels"
+    yield not mutation.architecture, "architecture: 0", shapes
+    noise = "*.mutation.noise* *.mutation.reset_dormant"
     yield not mutation.parameters, "parameters: 0", noise
-    yield not mutation.activation, "activation: 0", f"{own}activations"
-    why = "no evolution.spaces" if mutation.hyperparameters else "mutation.hyperparameters: 0"
-    yield not config.mutated, why, "evolution.explore"
+    yield not mutation.activation, "activation: 0", "*.mutation.activations"
+    yield not mutation.hyperparameters, "mutation.hyperparameters: 0", "evolution.explore.*"
     strategy = config.evolution.explore.strategy
     yield strategy != "resample", f"strategy: {strategy}", "evolution.explore.resample"
     accounts = "tracking.project tracking.entity tracking.group tracking.timeout"
     yield config.tracking.wandb == "off", "tracking.wandb: off", accounts
 
 
-def _changed(config: RunConfig, path: str) -> Iterator[tuple[str, Any]]:
-    """The option at this path, or those of the section there, if they are not as by default."""
-    above, _, name = path.rpartition(".")
-    parent = attrgetter(above)(config)
-    value = getattr(parent, name)
-    if isinstance(value, Section):
-        for key in type(value).model_fields:
-            yield from _changed(config, f"{path}.{key}")
-    elif value != type(parent).model_fields[name].default:
-        yield path, value
-
-
-def _unused_spaces(config: RunConfig) -> Iterator[str]:
-    given = config.evolution.spaces
-    if config.evolution.method == "evolution" and not config.evolves:
-        yield "evolution.method=evolution has no effect with one agent"
-    if config.population.init == "sample" and not config.drawn:
-        yield "population.init=sample has no effect with no evolution.spaces"
-    if given == type(given)(**config.algorithm.default_spaces()):
-        return
-    for name in config.algorithm.unused & given.evolving.keys():
-        yield f"evolution.spaces.{name} has no effect with the other options of algorithm"
-    if config.spaces and not (config.drawn or config.mutated):
-        why = "mutation.hyperparameters: 0" if config.evolves else "agents that stay as they are"
-        yield f"evolution.spaces has no effect with {why}"
-
-
-def _outside(config: RunConfig) -> Iterator[str]:
-    """Values that agents start from, but that no mutation would give them."""
-    starts = [config.agent_hyperparameters(agent) for agent in range(config.population.size)]
-    for name, space in config.mutated.items():
-        for value in sorted({own[name] for own in starts} if name not in config.drawn else ()):
-            if value not in space:
-                outside = f"lies outside evolution.spaces.{name} ({space})"
-                yield f"{name}={value} {outside}; a mutation moves it inside"
+def _changed(section: Section, above: str = "") -> Iterator[tuple[str, Any]]:
+    """The options of a section, and of those in it, that are not as by default."""
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            yield from _changed(value, f"{above}{name}.")
+        elif value != field.default:
+            yield f"{above}{name}", value

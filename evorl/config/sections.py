@@ -4,10 +4,9 @@ First what all sections are made of: a base class, options, and refusals in plai
 """
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -46,27 +45,15 @@ def option(default: Any, description: str, **limits: Any) -> Any:
     return Field(default=default, description=description, **limits)
 
 
-def section(make: Any) -> Any:
-    """A field that is a section of its own; left out, it is what `make` gives."""
-    return Field(default_factory=make)
-
-
 def hyperparameter(
-    default: float,
-    description: str,
-    *,
-    space: dict[str, Any] | None = None,
-    zero_is_off: bool = False,
-    **limits: Any,
+    default: float, description: str, *, space: dict[str, Any] | None = None, **limits: Any
 ) -> Any:
     """A field that every agent has for itself: genomes hold it, evolution may change it.
 
     `space` is where it evolves unless evolution.spaces says otherwise, such as
-    {"kind": "log", "low": 1e-4, "high": 1e-2}; None: it stays as it is. `zero_is_off` says that 0
-    is not the least value, but none.
+    {"kind": "log", "low": 1e-4, "high": 1e-2}; None: it stays as it is.
     """
-    given = {"hyperparameter": True, "space": space, "zero_is_off": zero_is_off}
-    extra: Any = {name: value for name, value in given.items() if value}
+    extra: dict[str, Any] = {"hyperparameter": True} | ({"space": space} if space else {})
     return Field(default=default, description=description, json_schema_extra=extra, **limits)
 
 
@@ -116,12 +103,6 @@ def check_part(kind: str, name: str, field: str = "") -> Any:
         refusal(field, str(error))
 
 
-def _fitness(name: str) -> str:
-    check_part("fitness", name)
-    return name
-
-
-T = TypeVar("T")
 Activation = Literal["relu", "elu", "gelu", "tanh", "silu"]
 AutoBool = Literal["auto", True, False]
 Count = Annotated[int, Field(ge=1, le=MOST)]
@@ -129,17 +110,14 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Units = Annotated[int, Field(ge=1, le=4096)]
 Channels = Annotated[int, Field(ge=1, le=1024)]
 Pixels = Annotated[int, Field(ge=1, le=64)]
-Layers = Annotated[list[T], Field(min_length=1, max_length=8)]
-Kwargs = dict[str, Any]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
-ProjectName = Annotated[Name, Field(pattern=r"^[^/\\#?%:\x00-\x1f]+$")]  # as W&B accepts it
 
 
 class WrapperConfig(Section):
     """A class of gymnasium.wrappers put around every environment."""
 
     name: str = option(..., "Name of a class in gymnasium.wrappers.", min_length=1)
-    kwargs: Kwargs = option({}, "Arguments of the wrapper.")
+    kwargs: dict[str, Any] = option({}, "Arguments of the wrapper.")
 
 
 class EnvConfig(Section):
@@ -150,7 +128,7 @@ class EnvConfig(Section):
     backend: Literal["auto", "sync", "async", "native", "envpool"] = option(
         "auto", "What steps the environments; auto takes the fastest."
     )
-    kwargs: Kwargs = option({}, "Arguments of gymnasium.make.")
+    kwargs: dict[str, Any] = option({}, "Arguments of gymnasium.make.")
     wrappers: list[WrapperConfig] = option([], "Wrappers of every environment, innermost first.")
     max_failures: int = option(
         10, "Exceptions of environments that a run survives; 0: the first stops it.", ge=0, le=MOST
@@ -160,11 +138,15 @@ class EnvConfig(Section):
 class NetworkConfig(Section):
     """The network that every agent starts from; images pass through convolutions first."""
 
-    hidden: Layers[Units] = option([64, 64], "Units of each hidden layer.")
+    hidden: list[Units] = option(
+        [64, 64], "Units of each hidden layer.", min_length=1, max_length=8
+    )
     activation: Activation = option("relu", "Activation after every hidden layer.")
     layer_norm: bool = option(False, "Whether hidden layers are layer-normalised.")
     dueling: bool = option(False, "Whether value and advantage have separate heads.")
-    channels: Layers[Channels] = option([16, 32], "Channels of each convolution (images only).")
+    channels: list[Channels] = option(
+        [16, 32], "Channels of each convolution (images only).", min_length=1, max_length=8
+    )
     kernels: list[Pixels] = option([3, 3], "Kernel sizes in pixels; as many as channels.")
     strides: list[Pixels] = option([1, 1], "Strides in pixels; as many as channels.")
     channels_last: AutoBool = option("auto", "Whether an image's channels are its last dimension.")
@@ -233,7 +215,7 @@ class EvaluationConfig(Section):
 
     every: Count = option(1000, "Steps of each environment between evaluations: a generation.")
     episodes: Count = option(10, "Episodes per agent and evaluation.")
-    fitness: Annotated[str, AfterValidator(_fitness)] = option(
+    fitness: str = option(
         "mean", "What counts of an agent's returns: mean, median, iqm, or module:function."
     )
     confirm_episodes: Count = option(20, "Further episodes that decide who is the best so far.")
@@ -264,12 +246,7 @@ class MeshConfig(Section):
     )
     data: int = option(1, "Ranks that train the same agents, on own experience.", ge=1, le=4096)
     timeout: float = option(
-        600.0,
-        "Seconds before a rank that does not come is lost. Must be longer than what the main rank"
-        " does alone while the others wait, above all the confirmation and scoring of the best"
-        " agent.",
-        gt=0,
-        le=86400,
+        600.0, "Seconds before a rank is lost; longer than the best is scored.", gt=0, le=86400
     )
 
 
@@ -289,7 +266,7 @@ class TrackingConfig(Section):
         "off", "Weights & Biases: off, offline (into the run's folder), online."
     )
     tensorboard: bool = option(False, "Whether TensorBoard events are written to the run's folder.")
-    project: ProjectName = option("evorl", "Project on W&B.")
+    project: Name = option("evorl", "Project on W&B.")
     entity: Name | None = option(None, "User or team on W&B; left out: whoever is logged in.")
     group: Name | None = option(None, "Group of runs on W&B, such as the seeds of one experiment.")
     timeout: float = option(

@@ -37,21 +37,13 @@ def read_yaml(path: str | Path) -> Any:
 
 def parse_yaml(text: str, source: str) -> Any:
     """The data of a YAML text; errors name `source` and the line."""
-    line = ""
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
-        if mark := error.problem_mark or error.context_mark:
-            line = f"line {mark.line + 1}: "
-        problem = error.problem or "cannot be understood"
-        if problem.startswith("but "):
-            problem = f"{error.context}, {problem}"
-        if "'\\t'" in problem:
-            problem += "; indent with spaces, not tabs"
-    except RecursionError:
-        problem = "nested too deeply"
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        problem = ", ".join(filter(None, (error.context, error.problem)))
     except Exception as error:  # such as for `!!int many`
-        problem = str(error)
+        line, problem = "", str(error)
     raise ConfigError(f"{source}: {line}invalid YAML: {problem}")
 
 

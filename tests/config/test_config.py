@@ -171,19 +171,20 @@ BROKEN_FILES = [
     (ENV + "evolution: {mutation: {units: []}}\n", "evolution.mutation.units: must have at least 1 "
      "item, got a list"),
     # YAML
-    ("env:\n\tid: X\n", "line 2: invalid YAML: found character '\\t' that cannot start any token; "
-     "indent with spaces, not tabs"),
-    ("env: [}\n", "line 1: invalid YAML: expected the node content, but found '}'"),
+    ("env:\n\tid: X\n", "line 2: invalid YAML: while scanning for the next token, found "
+     "character '\\t' that cannot start any token"),
+    ("env: [}\n", "line 1: invalid YAML: while parsing a flow node, expected the node content, "
+     "but found '}'"),
     ("a: b: c\n", "line 1: invalid YAML: mapping values are not allowed here"),
     ("--- 1\n--- 2\n", "line 2: invalid YAML: expected a single document in the stream, "
      "but found another document"),
-    ("? [a, b]\n: c\n", "line 1: invalid YAML: found unhashable key"),
+    ("? [a, b]\n: c\n", "line 1: invalid YAML: while constructing a mapping, found unhashable key"),
     ("a: 1\nb: \x00\n", "invalid YAML: unacceptable character #x0000: special characters are not "
      "allowed\\n  in \"<unicode string>\", position 8"),
     ("a: !!int many\n", "invalid YAML: invalid literal for int() with base 10: 'many'"),
     ("a: !go b\n", "line 1: invalid YAML: could not determine a constructor for the tag '!go'"),
     ("env: &a {id: X, kwargs: *a}\n", "nested too deeply"),
-    ("[" * 3000, "invalid YAML: nested too deeply"),
+    ("[" * 3000, "invalid YAML: maximum recursion depth exceeded"),
 ]  # fmt: skip
 
 # An override of a valid file, and its whole error.
@@ -206,8 +207,8 @@ BROKEN_OVERRIDES = [
     ("env.id.x=3", "override env.id.x=3: the string 'X' has no x; give all of it"),
     ("network=3", "override network=3: network: expected a mapping with keys such as hidden, "
      "got 3"),
-    ("network.hidden=[64", "override network.hidden=[64: line 1: invalid YAML: expected ',' or "
-     "']', but got '<stream end>'"),
+    ("network.hidden=[64", "override network.hidden=[64: line 1: invalid YAML: while parsing "
+     "a flow sequence, expected ',' or ']', but got '<stream end>'"),
     ("network.hidden=[64, 0]", "override network.hidden=[64, 0]: network.hidden.1: must be at "
      "least 1, got 0"),
     ("network.hidden.3=3", f"override network.hidden.3=3: a list of 2 has no 3; {INDEX}"),
@@ -371,7 +372,7 @@ def test_overrides_of_spaces_start_from_the_default_ones(folder: Path) -> None:
     assert load_text(given, "evolution.spaces.gamma.low=0.8").evolution.spaces.model_dump() == {
         "gamma": {"kind": "linear", "low": 0.8, "high": 0.99}
     }
-    assert load_text(ENV + "evolution: {spaces: {}}\n").evolution.spaces.evolving == {}
+    assert load_text(ENV + "evolution: {spaces: {}}\n").evolution.spaces.model_dump() == {}
 
 
 def test_agents_have_their_own_values() -> None:
@@ -450,8 +451,8 @@ def test_parse_config_takes_plain_python_and_keeps_it() -> None:
 
 SELECTION, MUTATION, EXPLORE = "evolution.selection.", "evolution.mutation.", "evolution.explore."
 NO_IMAGES = "has no effect with observations that are no images"
+OPTIONS = "has no effect with the other options"
 OTHERS = "has no effect with the other options of algorithm"
-INSIDE = "a mutation moves it inside"
 
 # Overrides, and the options that are then without effect.
 UNUSED = [
@@ -461,19 +462,15 @@ UNUSED = [
     ("replay.alpha=0.5 replay.kind=prioritized", []),
     ("network.channels=[8,8]", [f"network.channels=[8, 8] {NO_IMAGES}"]),
     # no evolution
-    ("population.size=1", ["evolution.method=evolution has no effect with one agent"]),
-    ("population.size=1", ["evolution.method=evolution has no effect with one agent"]),
+    ("population.size=1", []),
     ("population.size=1 evolution.method=none", []),
     (f"population.size=1 {SELECTION}fraction=0.5 {MUTATION}noise=0.5 {EXPLORE}grow=2",
      [f"{SELECTION}fraction=0.5 has no effect with one agent",
       f"{MUTATION}noise=0.5 has no effect with one agent",
-      f"{EXPLORE}grow=2.0 has no effect with one agent",
-      "evolution.method=evolution has no effect with one agent"]),
+      f"{EXPLORE}grow=2.0 has no effect with one agent"]),
     ("population.size=1 evolution.spaces.lr.low=1e-5",
-     ["evolution.method=evolution has no effect with one agent",
-      "evolution.spaces has no effect with agents that stay as they are"]),
-    ("population.size=1 evolution.spaces.lr.low=1e-5 population.init=sample",
-     ["evolution.method=evolution has no effect with one agent"]),
+     [f"evolution.spaces.lr {OPTIONS}"]),
+    ("population.size=1 evolution.spaces.lr.low=1e-5 population.init=sample", []),
     ("evolution.spaces={} evolution.method=random_search", []),
     ("evolution.method=none population.init=sample", []),
     (f"evolution.method=none {SELECTION}eval_loop=2 {MUTATION}architecture=0 {EXPLORE}grow=2",
@@ -524,29 +521,20 @@ UNUSED = [
     # spaces
     ("evolution.spaces.lr.low=1e-5", []),
     ("evolution.spaces.lr.low=1e-5 evolution.method=none",
-     ["evolution.spaces has no effect with agents that stay as they are"]),
+     [f"evolution.spaces.lr {OPTIONS}"]),
     (f"evolution.spaces.lr.low=1e-5 {MUTATION}hyperparameters=0",
-     ["evolution.spaces has no effect with mutation.hyperparameters: 0"]),
+     [f"evolution.spaces.lr {OPTIONS}"]),
     ("evolution.spaces={} population.init=sample",
      ["population.init=sample has no effect with no evolution.spaces"]),
     ("algorithm.target_update=periodic", []),
     ("algorithm.target_update=periodic algorithm.tau=0.5", [f"algorithm.tau=0.5 {OTHERS}"]),
     ("algorithm.target_update=periodic evolution.spaces.tau.low=1e-4",
-     [f"evolution.spaces.tau {OTHERS}"]),
+     [f"evolution.spaces.tau {OPTIONS}"]),
     ("algorithm.target_update=periodic evolution.spaces.tau=", []),
     ("algorithm.target_update=periodic evolution.method=none", []),
     ("evolution.spaces.target_period={kind: integer, low: 1, high: 9}",
-     [f"evolution.spaces.target_period {OTHERS}"]),
+     [f"evolution.spaces.target_period {OPTIONS}"]),
     # where agents start
-    ("algorithm.lr=0.05", [f"lr=0.05 lies outside evolution.spaces.lr (0.0001 to 0.01); "
-     f"{INSIDE}"]),
-    ("algorithm.lr=0.05 evolution.method=none", []),
-    (f"algorithm.lr=0.05 {MUTATION}hyperparameters=0", []),
-    ("evolution.spaces.batch_size={kind: choice, values: [32, 16]}",
-     [f"batch_size=64 lies outside evolution.spaces.batch_size (32, 16); {INSIDE}"]),
-    ("population.agents.0.gamma=0.5 population.agents.1.lr=1e-3",
-     [f"gamma=0.5 lies outside evolution.spaces.gamma (0.95 to 0.999); "
-      f"{INSIDE}"]),
     ("population.size=2 population.agents=[{lr: 1e-3},{lr: 1e-3}] algorithm.lr=0.5", []),
     ("algorithm.lr=0.05 population.init=sample", ["algorithm.lr=0.05 has no effect with "
      "agents that draw it from evolution.spaces.lr"]),
