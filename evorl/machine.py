@@ -48,12 +48,8 @@ def cores() -> int:
 def set_threads(widest: int, pixels: int = 0, ranks: int = 1) -> int:
     """Give PyTorch this rank's share of the cores for large networks, one thread for small ones.
 
-    There, waiting for the others costs more than they bring. What a user has set stays.
-
-    Args:
-        widest: Padded units of the widest layer.
-        pixels: Of an observation that is an image.
-        ranks: The ranks on this machine.
+    There, waiting for the others costs more than they bring. What a user has set stays. `widest`
+    is the padded units of the widest layer, `pixels` the size of an image, `ranks` are those here.
     """
     import torch
 

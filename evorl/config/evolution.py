@@ -70,8 +70,6 @@ class SpaceConfig(Sparse):
             refuse(side, "be greater than 0 on a log scale", value)
         if self.kind == "reverse_log" and not 0 <= value < 1:
             refuse(side, "be at least 0 and less than 1 on a reverse_log scale", value)
-        if self.whole and value != int(value):
-            refuse(side, "be a whole number", value)
         if self.kind == "power_of_two" and (value < 1 or int(value) & (int(value) - 1)):
             refuse(side, "be a power of two", value)
 

@@ -15,21 +15,19 @@ from pydantic_core import ErrorDetails
 
 from evorl.config.registry import did_you_mean
 from evorl.config.run_config import RunConfig, model_of
-from evorl.config.sections import REFUSED, describe, shorten, unknown_key
+from evorl.config.sections import REFUSED, describe, unknown_key
 from evorl.config.yaml_text import dump_yaml, parse_yaml, read_yaml
 from evorl.errors import ConfigError
 
 NAMING = ("algorithm", "name"), ("evolution", "selection", "kind")  # what other keys hang on
-EXPECTED = {  # by pydantic's type of an error
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "bool_type": "true or false",
-    "string_type": "a string",
-    "list_type": "a list",
-    "dict_type": "a mapping",
-}
 WORDS = {  # in pydantic's messages, and what we say instead
-    r"^(Input|String|List|Dictionary) should": "must",
+    "Input should be a valid number": "expected a number",
+    "Input should be a valid integer": "expected a whole number",
+    "Input should be a valid boolean": "expected true or false",
+    "Input should be a valid string": "expected a string",
+    "Input should be a valid list": "expected a list",
+    "Input should be a valid dictionary.*": "expected a mapping",
+    "^(Input|String|List|Dictionary) should": "must",
     "greater than or equal to": "at least",
     "less than or equal to": "at most",
     " after validation.*": "",
@@ -39,13 +37,9 @@ Path = tuple[str, ...]
 
 
 class _Override(NamedTuple):
-    text: str
+    source: str  # its text, as errors name it
     path: Path
     value: Any
-
-    @property
-    def source(self) -> str:
-        return f"override {shorten(self.text)}"
 
 
 def load_config(path: str | FilePath, overrides: Sequence[str] = ()) -> RunConfig:
@@ -104,10 +98,10 @@ def _overlap(one: Path, other: Path) -> bool:
 def _parse_override(text: str) -> _Override:
     name, equals, value = text.partition("=")
     path = tuple(part.strip() for part in name.split("."))
+    source = f"override {text:.60}"
     if not equals or not all(path):
-        how = "expected section.key=value, such as algorithm.lr=1e-4"
-        raise ConfigError(f"override {shorten(text) or repr(text)}: {how}")
-    return _Override(text, path, parse_yaml(value, f"override {shorten(text)}"))
+        raise ConfigError(f"{source}: expected section.key=value, such as algorithm.lr=1e-4")
+    return _Override(source, path, parse_yaml(value, source))
 
 
 def _plain(value: Any) -> Any:
@@ -166,22 +160,19 @@ def _kind_at(kind: Any, path: Path) -> Any:
 
 
 def explain(
-    error: ValidationError,
-    model: type[BaseModel],
-    source: str,
-    overrides: Collection[_Override] = (),
+    error: ValidationError, model: type[BaseModel], source: str, given: Collection[_Override] = ()
 ) -> str:
-    """The first thing that is wrong, and how many more."""
+    """The first thing that is wrong, and how many more; `given` says what overrides set."""
     # Of `auto` or a number, the number says more; a misspelt key, more than what it leaves missing.
     details = [each for each in error.errors() if "literal[" not in str(each["loc"])]
     first = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
     path, message = _wording(first, model)
     where = source
-    for override in overrides:
+    for override in given:
         if _overlap(path, override.path):
             where = override.source
-    if where == source and overrides and first["type"] in (REFUSED, "missing"):
-        where = f"{source} with {', '.join(shorten(override.text) for override in overrides)}"
+    if where == source and given and first["type"] in (REFUSED, "missing"):
+        where = f"{source} with {', '.join(override.source for override in given)}"
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
     return ": ".join(part for part in (where, ".".join(path), message) if part) + more
 
@@ -201,12 +192,7 @@ def _wording(detail: ErrorDetails, model: type[BaseModel]) -> tuple[Path, str]:
     message, hint = detail["msg"], ""
     for words, ours in WORDS.items():
         message = re.sub(words, ours, message)
-    if kind in EXPECTED:
-        message = f"expected {EXPECTED[kind]}"
-    elif kind == "model_type":
-        example = next(iter(_kind_at(model, path).model_fields))
-        message = f"expected a mapping with keys such as {example}"
-    elif kind == "literal_error":
+    if kind == "literal_error":
         choices = get_args(_kind_at(model, path))
         names = [name if isinstance(name, str) else describe(name) for name in choices]
         message, hint = f"must be one of {', '.join(names)}", did_you_mean(str(value), names)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from functools import cache
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, create_model, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -29,8 +29,6 @@ from evorl.config.sections import (
     refuse,
 )
 
-S = TypeVar("S", bound=Section)
-
 
 class RunConfig(Section):
     """Everything that a run depends on.
@@ -41,10 +39,7 @@ class RunConfig(Section):
     """
 
     name: str = option(
-        "run",
-        "Name of the run and of its folder: letters, digits, '.', '_' and '-'.",
-        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$",
-        max_length=100,
+        "run", "Name of the run and of its folder.", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$"
     )
     seed: int = option(1, "Seed of all random numbers.", ge=0, le=2**32 - 1)
     compile: AutoBool = option("auto", "Whether updates are compiled; auto decides by the run.")
@@ -74,10 +69,8 @@ class RunConfig(Section):
 
     def agent_hyperparameters(self, index: int) -> dict[str, int | float]:
         """The hyperparameters that agent `index` starts from, in the order of their declaration."""
-        own = self._own(index)
-        return {
-            name: own.get(name, value) for name, value in self.algorithm.hyperparameters.items()
-        }
+        own, known = self._own(index), self.algorithm.hyperparameters
+        return {name: own.get(name, known[name]) for name in known}
 
     def agent_network(self, index: int) -> NetworkConfig:
         """The network that agent `index` starts from."""
@@ -120,10 +113,6 @@ class RunConfig(Section):
         self._check_agents()
         if "batch_size" in self.algorithm.hyperparameters:  # it learns from a replay
             self._check_replay()
-        longest = self.mesh.timeout / 3  # the other ranks wait while the main one starts W&B
-        if self.tracking.wandb != "off" and self.tracking.timeout > longest:
-            rule = f"be at most a third of mesh.timeout, {longest:g}"
-            refuse("tracking.timeout", rule, self.tracking.timeout)
         if self.mesh.data > (episodes := self.evaluation.episodes):
             rule = f"be at most evaluation.episodes, which its ranks share, {episodes}"
             refuse("mesh.data", rule, self.mesh.data)
@@ -159,16 +148,16 @@ def model_of(data: Any) -> type[RunConfig]:
     """The subclass of RunConfig for the algorithm and selection that `data` names."""
     algorithm = _class("algorithm", data, ("algorithm", "name"), "dqn")
     selection = _class("selection", data, ("evolution", "selection", "kind"), "truncation")
-    return model_for(algorithm, selection)
+    model: type[RunConfig] = _model_for(algorithm, selection)
+    return model
 
 
 @cache
-def model_for(algorithm: Any, selection: Any) -> type[RunConfig]:
-    """RunConfig with the options of these classes."""
+def _model_for(algorithm: Any, selection: Any) -> Any:
     declared = algorithm.hyperparameter_fields()
     agents, spaces = agent_model(declared), spaces_model(declared)
-    about = PopulationConfig.model_fields["agents"].description or ""
-    population = _with(PopulationConfig, agents=(list[agents], option([], about)))  # type: ignore[valid-type]
+    known = PopulationConfig.model_fields["agents"]
+    population = _with(PopulationConfig, agents=(list[agents], known))  # type: ignore[valid-type]
     evolution = _with(
         EvolutionConfig,
         spaces=(spaces, Field(default_factory=lambda: spaces(**algorithm.default_spaces()))),
@@ -182,7 +171,7 @@ def model_for(algorithm: Any, selection: Any) -> type[RunConfig]:
     )
 
 
-def _with(base: type[S], **fields: Any) -> type[S]:
+def _with(base: type[Section], **fields: Any) -> Any:
     return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
 
 
@@ -200,20 +189,15 @@ def _class(kind: str, data: Any, path: tuple[str, ...], default: str) -> Any:
 
 
 def unused_options(config: RunConfig, images: bool) -> list[str]:
-    """A line on each option that was changed, but has no effect given the others.
-
-    `images` says whether the observations are images.
-    """
+    """A line on each option that was changed, but has no effect given the others."""
     found: dict[str, str] = {}
     for holds, why, patterns in _rules(config, images):
         for path, value in _changed(config) if holds else ():
             if any(fnmatch(path, pattern) for pattern in patterns.split()):
                 found.setdefault(path, f"{path}={value} has no effect with {why}")
-    given = config.evolution.spaces
-    default = type(given)(**config.algorithm.default_spaces())
-    for name, space in given:
-        unused = name not in config.drawn | config.mutated
-        if unused and space not in (None, getattr(default, name)):
+    default, used = config.algorithm.default_spaces(), config.drawn | config.mutated
+    for name, space in config.evolution.spaces.model_dump().items():
+        if name not in used and space != default.get(name):
             found[name] = f"evolution.spaces.{name} has no effect with the other options"
     return list(found.values())
 

@@ -3,18 +3,10 @@
 First what all sections are made of: a base class, options, and refusals in plain words.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    create_model,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_serializer, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -23,7 +15,6 @@ from evorl.errors import ConfigError
 
 MOST = 10**12  # the upper bound of counts that have no natural one: still exact as a float
 REFUSED = "refused"  # the error type of evorl's own checks, which bring their message along
-SHOWN = 60  # characters of a user's value in a message
 
 
 class Section(BaseModel):
@@ -36,7 +27,7 @@ class Sparse(Section):
     """A section that is written without the options that are None."""
 
     @model_serializer(mode="wrap")
-    def _given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _given(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         return {name: value for name, value in handler(self).items() if value is not None}
 
 
@@ -62,11 +53,6 @@ def marks(field: FieldInfo) -> dict[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
-def shorten(text: str) -> str:
-    """At most SHOWN characters of a text."""
-    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
-
-
 def describe(value: object) -> str:
     """A value as the user knows it from YAML."""
     if value is None:
@@ -74,10 +60,10 @@ def describe(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return f"the string {shorten(repr(value))}"
+        return f"the string {value!r:.60}"
     if isinstance(value, list | tuple):
         return "a list"
-    return "a mapping" if isinstance(value, Mapping) else shorten(repr(value))
+    return "a mapping" if isinstance(value, Mapping) else f"{value!r:.60}"
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:
@@ -130,23 +116,17 @@ class EnvConfig(Section):
     )
     kwargs: dict[str, Any] = option({}, "Arguments of gymnasium.make.")
     wrappers: list[WrapperConfig] = option([], "Wrappers of every environment, innermost first.")
-    max_failures: int = option(
-        10, "Exceptions of environments that a run survives; 0: the first stops it.", ge=0, le=MOST
-    )
+    max_failures: int = option(10, "Failures of environments that a run survives.", ge=0, le=MOST)
 
 
 class NetworkConfig(Section):
     """The network that every agent starts from; images pass through convolutions first."""
 
-    hidden: list[Units] = option(
-        [64, 64], "Units of each hidden layer.", min_length=1, max_length=8
-    )
+    hidden: list[Units] = option([64, 64], "Units of each layer.", min_length=1, max_length=8)
     activation: Activation = option("relu", "Activation after every hidden layer.")
     layer_norm: bool = option(False, "Whether hidden layers are layer-normalised.")
     dueling: bool = option(False, "Whether value and advantage have separate heads.")
-    channels: list[Channels] = option(
-        [16, 32], "Channels of each convolution (images only).", min_length=1, max_length=8
-    )
+    channels: list[Channels] = option([16, 32], "Channels (images).", min_length=1, max_length=8)
     kernels: list[Pixels] = option([3, 3], "Kernel sizes in pixels; as many as channels.")
     strides: list[Pixels] = option([1, 1], "Strides in pixels; as many as channels.")
     channels_last: AutoBool = option("auto", "Whether an image's channels are its last dimension.")
@@ -166,9 +146,7 @@ AGENT_NETWORK = ("hidden", "activation", "layer_norm", "dueling", "channels")  #
 class ReplayConfig(Section):
     """Where transitions are kept, and how they are drawn."""
 
-    kind: Literal["uniform", "prioritized"] = option(
-        "uniform", "Draw transitions alike, or by their TD error."
-    )
+    kind: Literal["uniform", "prioritized"] = option("uniform", "Draw alike, or by TD error.")
     capacity: Count = option(100_000, "Transitions per replay.")
     share: Literal["rank", "agent", "world"] = option(
         "rank", "One replay for all agents of a process, one per agent, or one of all ranks."
@@ -197,9 +175,7 @@ class PopulationConfig(Section):
     """How many agents there are, and what some of them have for themselves."""
 
     size: int = option(4, "Agents in the population.", ge=1, le=4096)
-    init: Literal["config", "sample"] = option(
-        "config", "Agents start from the values of algorithm, or drawn from evolution.spaces."
-    )
+    init: Literal["config", "sample"] = option("config", "From algorithm, or drawn from spaces.")
     agents: list[AgentConfig] = option([], "Element i has the own values of agent i.")
 
     @model_validator(mode="after")
@@ -215,9 +191,7 @@ class EvaluationConfig(Section):
 
     every: Count = option(1000, "Steps of each environment between evaluations: a generation.")
     episodes: Count = option(10, "Episodes per agent and evaluation.")
-    fitness: str = option(
-        "mean", "What counts of an agent's returns: mean, median, iqm, or module:function."
-    )
+    fitness: str = option("mean", "What counts of returns: mean, median, iqm, or module:function.")
     confirm_episodes: Count = option(20, "Further episodes that decide who is the best so far.")
     final_episodes: int = option(100, "Held-out episodes of the final score.", ge=2, le=MOST)
     max_steps: Count = option(10_000, "Steps after which an episode for fitness is cut.")
@@ -228,9 +202,7 @@ class BudgetConfig(Section):
     """When training ends."""
 
     env_steps: Count = option(100_000, "Steps of all agents and environments together.")
-    counts: Literal["training", "all"] = option(
-        "training", "Whether steps of evaluations count, too."
-    )
+    counts: Literal["training", "all"] = option("training", "Whether evaluations count, too.")
     stop_at: float | None = option(None, "Confirmed fitness at which the run ends early.")
 
     def spent(self, training: int, evaluation: int) -> int:
@@ -245,9 +217,7 @@ class MeshConfig(Section):
         "auto", "Ranks among which agents are divided; auto: all that are left."
     )
     data: int = option(1, "Ranks that train the same agents, on own experience.", ge=1, le=4096)
-    timeout: float = option(
-        600.0, "Seconds before a rank is lost; longer than the best is scored.", gt=0, le=86400
-    )
+    timeout: float = option(600.0, "Seconds that ranks wait for each other.", gt=0, le=86400)
 
 
 class CheckpointConfig(Section):
@@ -269,15 +239,11 @@ class TrackingConfig(Section):
     project: Name = option("evorl", "Project on W&B.")
     entity: Name | None = option(None, "User or team on W&B; left out: whoever is logged in.")
     group: Name | None = option(None, "Group of runs on W&B, such as the seeds of one experiment.")
-    timeout: float = option(
-        30.0, "Seconds that W&B may take to begin, and at the end to upload.", gt=0, le=3600
-    )
+    timeout: float = option(30.0, "Seconds that W&B may take to begin or end.", gt=0, le=3600)
 
 
 class FolderConfig(Section):
     """Where the run is written."""
 
     folder: str = option("runs", "Folder in which the run gets its own, by name.", min_length=1)
-    if_exists: Literal["error", "number"] = option(
-        "error", "A run of this name exists: refuse, or add a number."
-    )
+    if_exists: Literal["error", "number"] = option("error", "Name in use: refuse, or add a number.")

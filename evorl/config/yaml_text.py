@@ -28,10 +28,9 @@ def read_yaml(path: str | Path) -> Any:
     """The data of a YAML file; None for an empty one."""
     try:
         text = Path(path).read_text("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except ValueError as error:  # not UTF-8, or a null character in the name
-        raise ConfigError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8
+        problem = str(getattr(error, "strerror", error)).lower()
+        raise ConfigError(f"{path}: cannot be read: {problem}") from None
     return parse_yaml(text, str(path))
 
 

@@ -519,7 +519,7 @@ def test_replay_with_several_seeds(evorl, replay, trainings):
     ("arguments", "says"),
     [
         (["--seeds", "3", "name=again"], "--seeds: only with --replay-schedule"),
-        (["--replay-schedule", "nothing.yaml"], "nothing.yaml: no such file"),
+        (["--replay-schedule", "nothing.yaml"], "nothing.yaml: cannot be read: no such file"),
         (["--replay-schedule", "."], "is a folder"),
         (["--replay-schedule", "run.yaml"], "run.yaml: name: unknown key"),
         (["--replay-schedule", "schedule.yaml", "env.id=Acrobot-v1"], "is for CartPole-v1"),

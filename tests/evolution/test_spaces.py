@@ -282,7 +282,7 @@ def test_any_space_survives_its_configuration(space: Space) -> None:
 # Spaces, and what their error says after evolution.spaces.
 BROKEN = [
     ({"lrr": {"kind": "log", "low": 0.1, "high": 1}}, "lrr: unknown key; did you mean lr?"),
-    ({"lr": 0.1}, "lr: expected a mapping with keys such as kind, got 0.1"),
+    ({"lr": 0.1}, "lr: expected a mapping, got 0.1"),
     ({"lr": {"low": 0.1, "high": 1}}, "lr.kind: required, but not given: Scale of the values; "
      "reverse_log is a log scale of 1 - value, for gamma"),
     ({"lr": {"kind": "log", "lo": 0.1}}, "lr.lo: unknown key; did you mean low?"),
@@ -352,6 +352,6 @@ def test_broken_space(spaces: Any, message: str) -> None:
 
 
 def test_a_space_by_itself_is_checked_too() -> None:
-    for kind, low, high in (("integer", 1.5, 3), ("power_of_two", 1, 2.5), ("log", 0, 1)):
+    for kind, low, high in (("power_of_two", 3, 4), ("log", 0, 1)):
         with pytest.raises(ValueError, match="must be"):
             SpaceConfig(kind=kind, low=low, high=high)  # type: ignore[arg-type]

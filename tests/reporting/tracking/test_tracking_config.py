@@ -47,12 +47,6 @@ def test_mistakes_are_told_in_a_line(override, message):
     assert "\n" not in str(error.value)
 
 
-def test_other_ranks_wait_longer_than_w_and_b_may_take():
-    with pytest.raises(ConfigError, match=r"tracking.timeout: must be at most a third of mesh"):
-        tracking("tracking.wandb=online", "mesh.timeout=60")
-    assert tracking("mesh.timeout=60").wandb == "off"
-
-
 def test_options_without_effect_are_named():
     config = parse_config({"env": {"id": "CartPole-v1"}}, ["tracking.project=mine"])
     message = "tracking.project=mine has no effect with tracking.wandb: off"
