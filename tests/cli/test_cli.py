@@ -520,7 +520,7 @@ def test_replay_with_several_seeds(evorl, replay, trainings):
     [
         (["--seeds", "3", "name=again"], "--seeds: only with --replay-schedule"),
         (["--replay-schedule", "nothing.yaml"], "nothing.yaml: cannot be read: no such file"),
-        (["--replay-schedule", "."], "is a folder"),
+        (["--replay-schedule", "."], "is a directory"),
         (["--replay-schedule", "run.yaml"], "run.yaml: name: unknown key"),
         (["--replay-schedule", "schedule.yaml", "env.id=Acrobot-v1"], "is for CartPole-v1"),
         (["--replay-schedule", "schedule.yaml", "seed=4294967295", "--seeds", "2"], "4294967296"),

@@ -230,8 +230,8 @@ BROKEN_OVERRIDES = [
      "evolution.spaces.learn_step.kind: required, but not given: Scale of the values; "
      "reverse_log is a log scale of 1 - value, for gamma"),
     ("mesh.population=0", "override mesh.population=0: mesh.population: must be at least 1, got 0"),
-    ("network.channels=[1]", "x.yaml with override network.channels=[1]: network.kernels: must have "
-     "as many entries as channels, 1, got 2"),
+    ("network.channels=[1]", "x.yaml with override network.channels=[1]: network.kernels: must "
+     "have as many entries as channels, 1, got 2"),
 ]  # fmt: skip
 
 
