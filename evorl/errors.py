@@ -8,7 +8,10 @@ from pathlib import Path
 
 
 class EvorlError(Exception):
-    """Something the user can fix: the message says what, got what, and what to do."""
+    """Something the user can fix: one line that says what, got what, and what to do."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class ConfigError(EvorlError):
@@ -29,8 +32,8 @@ class CheckpointError(EvorlError):
 
 def raised(error: BaseException) -> str:
     """What somebody else's code raised, and in which of its lines."""
-    what, frames = f"{type(error).__name__}: {error}", traceback.extract_tb(error.__traceback__)
-    return f"{what} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
 
 
 def one_line(text: str) -> str:

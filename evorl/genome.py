@@ -4,7 +4,6 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
@@ -31,16 +30,14 @@ class Architecture:
     strides: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(
-                f"hidden needs one layer or more, each of 1 unit or more: {self.hidden}"
-            )
+        if not self.hidden:
+            raise ValueError("hidden needs one layer or more")
+        if min((*self.hidden, *self.channels, *self.kernels, *self.strides)) < 1:
+            raise ValueError(f"hidden, channels, kernels and strides must be 1 or more: {self}")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {self.activation!r}; known: {ACTIVATIONS}")
         if not len(self.channels) == len(self.kernels) == len(self.strides):
             raise ValueError("channels, kernels and strides must be equally many")
-        if min((*self.channels, *self.kernels, *self.strides), default=1) < 1:
-            raise ValueError("channels, kernels and strides must be 1 or more")
         if not self.gated:
             object.__setattr__(self, "gated", (False,) * len(self.hidden))
         if len(self.gated) != len(self.hidden) or self.gated[0]:
@@ -70,17 +67,12 @@ class Genome:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values for a JSON file."""
-        architectures = {name: dataclasses.asdict(own) for name, own in self.architectures.items()}
-        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        own = {"architectures": architectures, "hyperparameters": dict(self.hyperparameters)}
-        return found | own
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Genome":
         """Back from to_json's values; ValueError if they are no genome."""
-        return _reader().validate_json(json.dumps(values), strict=True)
+        return _READER.validate_json(json.dumps(values), strict=True)
 
 
-@cache
-def _reader() -> TypeAdapter[Genome]:
-    return TypeAdapter(Genome)
+_READER = TypeAdapter(Genome)

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from contextlib import suppress
 from functools import cache
 
 from evorl.errors import ConfigError
@@ -14,35 +15,27 @@ LARGE = 32 * 32  # pixels of an image from which a convolution is
 
 
 @cache
-def keep_freed_memory() -> bool:
-    """Once per process: tell glibc to keep what PyTorch frees; False where there is no glibc.
+def keep_freed_memory() -> None:
+    """Tell glibc, where it is there, to keep what PyTorch frees; once per process.
 
     Tensors over 128 KiB otherwise come from the system each time, and touching their pages
     costs more than the arithmetic: an update of three networks 128 wide took 3.5 ms instead of 2.
     """
-    try:
+    with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):
-        return False
-    blocks = mallopt(M_MMAP_THRESHOLD, LARGEST_BLOCK)
-    return bool(mallopt(M_TRIM_THRESHOLD, KEPT) and blocks)
+        mallopt(M_MMAP_THRESHOLD, LARGEST_BLOCK)
+        mallopt(M_TRIM_THRESHOLD, KEPT)
 
 
 def check_fits(size: int, what: str, advice: str) -> None:
     """ConfigError if a size in bytes is more than the machine has; it would be killed later."""
-    total = total_memory()
-    if total is not None and size > total:
-        raise ConfigError(
-            f"{what} needs {size / 2**30:,.1f} GiB, the machine has {total / 2**30:,.1f}; {advice}"
-        )
-
-
-def total_memory() -> int | None:
-    """Bytes of physical memory; None where the system doesn't say."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
-        return None
+        return  # the system doesn't say
+    if size > total:
+        has = f"{what} needs {size / 2**30:,.1f} GiB, the machine has {total / 2**30:,.1f}"
+        raise ConfigError(f"{has}; {advice}")
 
 
 def cores() -> int:
@@ -55,13 +48,8 @@ def cores() -> int:
 def set_threads(widest: int, pixels: int = 0, ranks: int = 1) -> int:
     """Give PyTorch this rank's share of the cores for large networks, one thread for small ones.
 
-    There, waiting for the others costs more than they bring. OMP_NUM_THREADS is left in charge, if
-    it is the user's.
-
-    Args:
-        widest: Padded units of the widest layer.
-        pixels: Of an observation that is an image.
-        ranks: The ranks on this machine.
+    There, waiting for the others costs more than they bring. What a user has set stays. `widest`
+    is the padded units of the widest layer, `pixels` the size of an image, `ranks` are those here.
     """
     import torch
 
@@ -72,11 +60,6 @@ def set_threads(widest: int, pixels: int = 0, ranks: int = 1) -> int:
 
 
 def threads_are_given() -> bool:
-    """Whether the user set OMP_NUM_THREADS, and not the launcher.
-
-    accelerate launch and torchrun set it to 1 if the user did not; 1 under a launcher is taken for
-    that.
-    """
+    """Whether OMP_NUM_THREADS is the user's: launchers set it to 1 if the user did not."""
     launched = "LOCAL_WORLD_SIZE" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    return bool(threads) and not (launched and threads == "1")
+    return os.environ.get("OMP_NUM_THREADS", "") not in ({"", "1"} if launched else {""})

@@ -22,18 +22,14 @@ def integers(seed: int, purpose: str, *keys: int, count: int) -> list[int]:
 
 
 def held_out(seed: int, count: int) -> list[int]:
-    """Episode seeds that nothing else can have used: `integers` stays below them.
-
-    31 bits in all, as some environments refuse more.
-    """
+    """Episode seeds that nothing else can have used; of 31 bits, as some environments take."""
     return [2**30 + word for word in integers(seed, "held-out", count=count)]
 
 
 def fresh(stream: int, count: int, used: Collection[int]) -> list[int]:
     """Episode seeds for a score after training, from the held-out half and none of them `used`.
 
-    They depend on the stream and not on the run, so that agents of several runs meet the same
-    episodes.
+    They depend on the stream and not on the run: agents of several runs meet the same episodes.
     """
     found = dict[int, None]()  # in order, each once
     block = 0

@@ -24,8 +24,8 @@ from evorl.algorithms.base import (
     Trained,
     discrete_actions,
 )
-from evorl.algorithms.hyperparameters import MOST, OffPolicy
-from evorl.config import hyperparameter
+from evorl.algorithms.hyperparameters import OffPolicy
+from evorl.config import MOST, hyperparameter
 from evorl.envs import ActionSpec
 from evorl.networks import Networks, NetworkSpec
 

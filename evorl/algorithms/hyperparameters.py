@@ -7,38 +7,28 @@ agent's own: genomes hold them, `population.agents` and evolution may change the
 
 from typing import Any
 
-from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from evorl.config import HYPERPARAMETER, Section, hyperparameter
-
-MOST = 10**12  # the upper bound of counts that have no natural one: still exact as a float
+from evorl.config import MOST, Section, hyperparameter, marks, option
 
 
 class Declaration(Section):
     """The declared side of an algorithm; `Algorithm` adds what it computes."""
 
-    name: str = Field(default="", description="The algorithm, or your own as module:Class.")
+    name: str = option("", "The algorithm, or your own as module:Class.")
 
     @classmethod
     def hyperparameter_fields(cls) -> dict[str, FieldInfo]:
         """The fields that every agent has for itself, in the order in which they are declared."""
         return {
-            name: field
-            for name, field in cls.model_fields.items()
-            if isinstance(field.json_schema_extra, dict)
-            and field.json_schema_extra.get(HYPERPARAMETER)
+            n: field for n, field in cls.model_fields.items() if "hyperparameter" in marks(field)
         }
 
     @classmethod
     def default_spaces(cls) -> dict[str, dict[str, Any]]:
         """What evolves, and where, unless evolution.spaces says otherwise."""
-        found: dict[str, dict[str, Any]] = {}
-        for name, field in cls.hyperparameter_fields().items():
-            extra = field.json_schema_extra
-            if isinstance(extra, dict) and isinstance(space := extra.get("space"), dict):
-                found[name] = dict(space)
-        return found
+        found = {name: marks(field).get("space") for name, field in cls.model_fields.items()}
+        return {name: space for name, space in found.items() if space}
 
     @property
     def hyperparameters(self) -> dict[str, int | float]:
@@ -77,16 +67,12 @@ class OffPolicy(Declaration):
         1, "The agent's own environment steps per learn step.", ge=1, le=MOST
     )
     max_grad_norm: float = hyperparameter(
-        10.0, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0, zero_is_off=True
+        10.0, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0
     )
-    n_step: int = Field(
-        default=1, ge=1, le=32, description="Environment steps of reward before the bootstrap."
-    )
-    updates: int = Field(
-        default=1, ge=1, le=64, description="Updates at each learn step (see learn_step)."
-    )
-    learning_starts: int = Field(
-        default=1000, ge=0, le=MOST, description="Own environment steps before the first update."
+    n_step: int = option(1, "Environment steps of reward before the bootstrap.", ge=1, le=32)
+    updates: int = option(1, "Updates at each learn step (see learn_step).", ge=1, le=64)
+    learning_starts: int = option(
+        1000, "Own environment steps before the first update.", ge=0, le=MOST
     )
 
 

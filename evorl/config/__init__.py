@@ -11,39 +11,38 @@ if TYPE_CHECKING:
     from evorl.config.evolution import ExploreConfig, MutationConfig, SpaceConfig
     from evorl.config.loading import (
         dump_config,
+        explain,
         load_config,
         parse_config,
         parse_text,
         refuse_override,
     )
-    from evorl.config.messages import describe, explain, unknown_key
     from evorl.config.registry import did_you_mean, resolve
-    from evorl.config.run_config import RunConfig
+    from evorl.config.run_config import RunConfig, unused_options
     from evorl.config.schema import json_schema, markdown
-    from evorl.config.section import (
-        HYPERPARAMETER,
+    from evorl.config.sections import (
         MOST,
         Activation,
+        BudgetConfig,
         Channels,
         Count,
+        EvaluationConfig,
         Fraction,
+        NetworkConfig,
         Pixels,
+        ReplayConfig,
         Section,
+        TrackingConfig,
         Units,
+        WrapperConfig,
+        describe,
         hyperparameter,
+        marks,
         option,
         refusal,
         refuse,
+        unknown_key,
     )
-    from evorl.config.sections import (
-        BudgetConfig,
-        EvaluationConfig,
-        NetworkConfig,
-        ReplayConfig,
-        TrackingConfig,
-        WrapperConfig,
-    )
-    from evorl.config.unused import unused_options
     from evorl.config.yaml_text import dump_yaml, parse_yaml, read_yaml
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -6,9 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import ConfigDict, Field, create_model, model_validator
 from pydantic.fields import FieldInfo
 
-from evorl.config.messages import number, plain, unknown_key
-from evorl.config.section import (
-    ZERO_IS_OFF,
+from evorl.config.sections import (
     Activation,
     Channels,
     Fraction,
@@ -19,97 +17,65 @@ from evorl.config.section import (
     option,
     refusal,
     refuse,
-    section,
+    unknown_key,
 )
 
 Weight = Annotated[float, Field(ge=0, le=1e6)]
 FRACTIONS = ("linear", "log", "reverse_log", "choice")
 WHOLES = ("integer", "power_of_two", "choice")
-SCALE = "Scale of the values; reverse_log is a log scale of 1 - value, for gamma."
-LOW, HIGH = "Smallest value.", "Largest value."
-VALUES = "The values of a choice; a mutation takes the next larger or smaller one."
 
 
 class SpaceConfig(Sparse):
     """The values that one hyperparameter may take, and the scale on which it moves."""
 
     kind: Literal["linear", "log", "reverse_log", "integer", "power_of_two", "choice"] = option(
-        ..., SCALE
+        ..., "Scale of the values; reverse_log is a log scale of 1 - value, for gamma."
     )
-    low: float | None = option(None, LOW)
-    high: float | None = option(None, HIGH)
-    values: Sequence[float] | None = option(None, VALUES)
+    low: float | None = option(None, "Smallest value.")
+    high: float | None = option(None, "Largest value.")
+    values: Sequence[float] | None = option(
+        None, "The values of a choice; a mutation takes the next one.", min_length=1
+    )
 
     @property
     def whole(self) -> bool:
         """Whether all its values are whole numbers."""
-        return self.kind in ("integer", "power_of_two")
+        return self.kind in ("integer", "power_of_two") or isinstance(self.bounds[0], int)
 
     @property
     def bounds(self) -> tuple[float, float]:
         """The smallest and the largest value."""
-        if self.values is not None:
-            return min(self.values), max(self.values)
-        assert self.low is not None
-        assert self.high is not None
-        return self.low, self.high
-
-    def __contains__(self, value: float) -> bool:
-        """Whether a value is one of the choices, or between the bounds."""
-        low, high = self.bounds
-        return low <= value <= high if self.values is None else value in self.values
-
-    def __str__(self) -> str:
-        choices = ", ".join(number(value) for value in self.values or ())
-        return choices or " to ".join(number(end) for end in self.bounds)
+        ends = self.values or (self.low, self.high)
+        known = [end for end in ends if end is not None]
+        return min(known), max(known)
 
     @model_validator(mode="after")
     def _complete(self) -> "SpaceConfig":
-        ends = ("low", "high")
-        needed, other = (("values",), ends) if self.kind == "choice" else (ends, ("values",))
-        for name in other:
-            if (value := getattr(self, name)) is not None:
-                refuse(name, f"be left out for kind {self.kind}", plain(value))
-        for name in needed:
-            if getattr(self, name) is None:
-                refuse(name, f"be given for kind {self.kind}", None)
-        values = self.values or ()
-        for index, value in enumerate(values):
-            if value in values[:index]:
-                refuse(f"values.{index}", "differ from the values before it", plain(value))
-        if self.kind != "choice":
-            self._check_bounds(*self.bounds)
+        for name in ("low", "high", "values"):
+            needed, given = (name == "values") == (self.kind == "choice"), getattr(self, name)
+            if needed == (given is None):
+                rule = f"be {'given' if needed else 'left out'} for kind {self.kind}"
+                refuse(name, rule, given)
+        if self.values and len(set(self.values)) < len(self.values):
+            refusal("values", "must differ from each other")
+        if self.low is not None and self.high is not None:
+            self._check_end("low", self.low)
+            self._check_end("high", self.high)
+            if self.low >= self.high:
+                refuse("high", f"be greater than low = {self.low}", self.high)
         return self
 
-    def _check_bounds(self, low: float, high: float) -> None:
-        for side, value in (("low", plain(low)), ("high", plain(high))):
-            if self.kind == "log" and value <= 0:
-                refuse(side, "be greater than 0 on a log scale", value)
-            if self.kind == "reverse_log" and not 0 <= value < 1:
-                refuse(side, "be at least 0 and less than 1 on a reverse_log scale", value)
-            if self.whole and value != int(value):
-                refuse(side, "be a whole number", value)
-            if self.kind == "power_of_two" and (value < 1 or int(value) & (int(value) - 1)):
-                refuse(side, "be a power of two", value)
-        if low >= high:
-            refuse("high", f"be greater than low = {number(low)}", plain(high))
-
-
-class _WholeSpace(SpaceConfig):
-    @property
-    def whole(self) -> bool:
-        """Always, also for a choice."""
-        return True
+    def _check_end(self, side: str, value: float) -> None:
+        if self.kind == "log" and value <= 0:
+            refuse(side, "be greater than 0 on a log scale", value)
+        if self.kind == "reverse_log" and not 0 <= value < 1:
+            refuse(side, "be at least 0 and less than 1 on a reverse_log scale", value)
+        if self.kind == "power_of_two" and (value < 1 or int(value) & (int(value) - 1)):
+            refuse(side, "be a power of two", value)
 
 
 class SpacesConfig(Sparse):
     """The hyperparameters that evolve: if given, only these; others stay as agents have them."""
-
-    @property
-    def evolving(self) -> dict[str, SpaceConfig]:
-        """The spaces that are given, by hyperparameter, in the order of their declaration."""
-        named = ((name, getattr(self, name)) for name in type(self).model_fields)
-        return {name: space for name, space in named if space is not None}
 
 
 def spaces_model(hyperparameters: Mapping[str, FieldInfo]) -> type[SpacesConfig]:
@@ -123,21 +89,17 @@ def spaces_model(hyperparameters: Mapping[str, FieldInfo]) -> type[SpacesConfig]
 
 
 def _space_model(name: str, field: FieldInfo) -> type[SpaceConfig]:
-    whole, value = field.annotation is int, field.rebuild_annotation()
-    extra = field.json_schema_extra
-    off = isinstance(extra, dict) and extra.get(ZERO_IS_OFF)
-    low = Annotated[float, Field(gt=0)] if off else value  # next to the least, there would be none
-    doc = "The whole numbers" if whole else "The values"
+    value, known = field.rebuild_annotation(), SpaceConfig.model_fields
     fields: dict[str, Any] = {
-        "kind": (Literal[WHOLES if whole else FRACTIONS], option(..., SCALE)),
-        "low": (low | None, option(None, LOW)),
-        "high": (value | None, option(None, HIGH)),
-        "values": (list[value] | None, option(None, VALUES, min_length=1)),  # type: ignore[valid-type]
+        "kind": (Literal[WHOLES if field.annotation is int else FRACTIONS], known["kind"]),
+        "low": (value | None, known["low"]),
+        "high": (value | None, known["high"]),
+        "values": (list[value] | None, known["values"]),  # type: ignore[valid-type]
     }
     return create_model(
         f"{name.title().replace('_', '')}Space",
-        __base__=_WholeSpace if whole else SpaceConfig,
-        __doc__=f"{doc} that {name} may take, and the scale on which it moves.",
+        __base__=SpaceConfig,
+        __doc__=f"The values that {name} may take, and the scale on which it moves.",
         **fields,
     )
 
@@ -216,7 +178,7 @@ class EvolutionConfig(Section):
     method: Literal["none", "random_search", "evolution"] = option(
         "evolution", "Leave agents as they are, draw them once from the spaces, or evolve them."
     )
-    spaces: SpacesConfig = section(SpacesConfig)  # with the algorithm's own options
+    spaces: SpacesConfig = Field(default_factory=SpacesConfig)  # with the algorithm's own options
     selection: Any = None  # the class that the registry has for its kind
-    mutation: MutationConfig = section(MutationConfig)
-    explore: ExploreConfig = section(ExploreConfig)
+    mutation: MutationConfig = Field(default_factory=MutationConfig)  # type: ignore[arg-type]
+    explore: ExploreConfig = Field(default_factory=ExploreConfig)

@@ -1,17 +1,17 @@
-"""RunConfig: all sections together, and what must fit between them."""
+"""RunConfig: all sections together, what must fit between them, and what has no effect."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from functools import cache
-from typing import Annotated, Any, Self, TypeVar
+from typing import Any, Self
 
-from pydantic import AfterValidator, ValidationError, create_model, model_validator
+from pydantic import Field, ValidationError, create_model, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from evorl.config.evolution import EvolutionConfig, SpaceConfig, spaces_model
-from evorl.config.messages import number
-from evorl.config.section import AutoBool, Section, check_part, option, refuse, section
 from evorl.config.sections import (
     AGENT_NETWORK,
+    AutoBool,
     BudgetConfig,
     CheckpointConfig,
     EnvConfig,
@@ -21,12 +21,13 @@ from evorl.config.sections import (
     NetworkConfig,
     PopulationConfig,
     ReplayConfig,
+    Section,
     TrackingConfig,
     agent_model,
-    folder_name,
+    check_part,
+    option,
+    refuse,
 )
-
-S = TypeVar("S", bound=Section)
 
 
 class RunConfig(Section):
@@ -37,26 +38,23 @@ class RunConfig(Section):
     to a subclass made for them.
     """
 
-    name: Annotated[str, AfterValidator(folder_name)] = option(
-        "run",
-        "Name of the run and of its folder: letters, digits, '.', '_' and '-'.",
-        min_length=1,
-        max_length=100,
+    name: str = option(
+        "run", "Name of the run and of its folder.", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$"
     )
     seed: int = option(1, "Seed of all random numbers.", ge=0, le=2**32 - 1)
     compile: AutoBool = option("auto", "Whether updates are compiled; auto decides by the run.")
-    env: EnvConfig
+    env: EnvConfig = option(..., "The environment, such as {id: CartPole-v1}.")
     algorithm: Any = None  # an instance of evorl.algorithms.hyperparameters.Declaration
-    network: NetworkConfig = section(NetworkConfig)
-    replay: ReplayConfig = section(ReplayConfig)
-    population: PopulationConfig = section(PopulationConfig)
-    evaluation: EvaluationConfig = section(EvaluationConfig)
-    evolution: EvolutionConfig = section(EvolutionConfig)
-    budget: BudgetConfig = section(BudgetConfig)
-    mesh: MeshConfig = section(MeshConfig)
-    checkpoint: CheckpointConfig = section(CheckpointConfig)
-    tracking: TrackingConfig = section(TrackingConfig)
-    run: FolderConfig = section(FolderConfig)
+    network: NetworkConfig = Field(default_factory=NetworkConfig)
+    replay: ReplayConfig = Field(default_factory=ReplayConfig)
+    population: PopulationConfig = Field(default_factory=PopulationConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    evolution: EvolutionConfig = Field(default_factory=EvolutionConfig)
+    budget: BudgetConfig = Field(default_factory=BudgetConfig)
+    mesh: MeshConfig = Field(default_factory=MeshConfig)
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig)
+    run: FolderConfig = Field(default_factory=FolderConfig)
 
     def __new__(cls, **values: Any) -> Self:
         """Of the subclass for its algorithm and selection."""
@@ -69,15 +67,10 @@ class RunConfig(Section):
         model: Any = model_of(obj) if cls is RunConfig else cls
         return super(RunConfig, model).model_validate(obj, **options)  # type: ignore[return-value]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """The subclass has no name by which pickle could find it."""
-        return RunConfig.model_validate, (self.model_dump(),)
-
     def agent_hyperparameters(self, index: int) -> dict[str, int | float]:
         """The hyperparameters that agent `index` starts from, in the order of their declaration."""
-        known: dict[str, int | float] = self.algorithm.hyperparameters
-        own = self._own(index)
-        return {name: own.get(name, value) for name, value in known.items()}
+        own, known = self._own(index), self.algorithm.hyperparameters
+        return {name: own.get(name, known[name]) for name in known}
 
     def agent_network(self, index: int) -> NetworkConfig:
         """The network that agent `index` starts from."""
@@ -85,17 +78,14 @@ class RunConfig(Section):
         return NetworkConfig(**(self.network.model_dump() | own))
 
     def _own(self, index: int) -> dict[str, Any]:
-        if not 0 <= index < self.population.size:
-            raise IndexError(f"agent {index} of a population of {self.population.size}")
         agents = self.population.agents
         return agents[index].model_dump() if index < len(agents) else {}
 
     @property
     def spaces(self) -> dict[str, SpaceConfig]:
         """Where hyperparameters evolve, if anything does; without those that have no effect."""
-        unused = self.algorithm.unused
-        given = self.evolution.spaces.evolving
-        return {name: space for name, space in given.items() if name not in unused}
+        given, unused = self.evolution.spaces, self.algorithm.unused
+        return {name: own for name, own in given if own is not None and name not in unused}
 
     @property
     def drawn(self) -> dict[str, SpaceConfig]:
@@ -114,25 +104,15 @@ class RunConfig(Section):
         moves = self.evolves and self.evolution.mutation.hyperparameters > 0
         return self.spaces if moves else {}
 
-    @property
-    def drawn_by(self) -> str:
-        """The option because of which agents draw what they start from."""
-        if self.population.init == "sample":
-            return "population.init: sample"
-        return "evolution.method: random_search"
-
     @model_validator(mode="after")
     def _fits_together(self) -> "RunConfig":
         name = self.algorithm.name
         if check_part("algorithm", name, "algorithm.name") is not type(self.algorithm):
             refuse("algorithm.name", "name the algorithm's own class", name)
+        check_part("fitness", self.evaluation.fitness, "evaluation.fitness")
         self._check_agents()
         if "batch_size" in self.algorithm.hyperparameters:  # it learns from a replay
             self._check_replay()
-        longest = self.mesh.timeout / 3  # the other ranks wait while the main one starts W&B
-        if self.tracking.wandb != "off" and self.tracking.timeout > longest:
-            rule = f"be at most a third of mesh.timeout, {number(longest)}"
-            refuse("tracking.timeout", rule, self.tracking.timeout)
         if self.mesh.data > (episodes := self.evaluation.episodes):
             rule = f"be at most evaluation.episodes, which its ranks share, {episodes}"
             refuse("mesh.data", rule, self.mesh.data)
@@ -146,19 +126,18 @@ class RunConfig(Section):
                 rule = f"have as many entries as network.channels, {layers}"
                 refuse(f"{where}.channels", rule, len(own["channels"]))
             for name in (name for name in self.drawn if name in own):
-                rule = f"be left out, as {self.drawn_by} draws it from evolution.spaces.{name}"
+                rule = f"be left out, as agents draw it from evolution.spaces.{name}"
                 refuse(f"{where}.{name}", rule, own[name])
 
     def _check_replay(self) -> None:
         capacity, agents = self.replay.capacity, range(self.population.size)
-        largest = max(self.agent_hyperparameters(agent)["batch_size"] for agent in agents)
-        if "batch_size" not in self.drawn and capacity < largest:
-            refuse("replay.capacity", f"be at least the largest batch size, {largest}", capacity)
         space = (self.drawn | self.mutated).get("batch_size")
-        if space and capacity < space.bounds[1]:
-            rule = "be at least the largest batch size that evolution may choose"
-            where = f"{number(space.bounds[1])} (evolution.spaces.batch_size)"
-            refuse("replay.capacity", f"{rule}, {where}", capacity)
+        sizes = [space.bounds[1]] if space else []
+        if "batch_size" not in self.drawn:
+            sizes += [self.agent_hyperparameters(agent)["batch_size"] for agent in agents]
+        if capacity < max(sizes):
+            rule = f"be at least the largest batch size of an agent or a space, {max(sizes)}"
+            refuse("replay.capacity", rule, capacity)
         writers = 1 if self.replay.share == "agent" else self.population.size
         if capacity < (step := writers * self.env.num_envs):
             rule = f"hold one step of every environment, {step} transitions"
@@ -169,30 +148,30 @@ def model_of(data: Any) -> type[RunConfig]:
     """The subclass of RunConfig for the algorithm and selection that `data` names."""
     algorithm = _class("algorithm", data, ("algorithm", "name"), "dqn")
     selection = _class("selection", data, ("evolution", "selection", "kind"), "truncation")
-    return model_for(algorithm, selection)
+    model: type[RunConfig] = _model_for(algorithm, selection)
+    return model
 
 
 @cache
-def model_for(algorithm: Any, selection: Any) -> type[RunConfig]:
-    """RunConfig with the options of these classes."""
+def _model_for(algorithm: Any, selection: Any) -> Any:
     declared = algorithm.hyperparameter_fields()
     agents, spaces = agent_model(declared), spaces_model(declared)
-    about = PopulationConfig.model_fields["agents"].description or ""
-    population = _with(PopulationConfig, agents=(list[agents], option([], about)))  # type: ignore[valid-type]
+    known = PopulationConfig.model_fields["agents"]
+    population = _with(PopulationConfig, agents=(list[agents], known))  # type: ignore[valid-type]
     evolution = _with(
         EvolutionConfig,
-        spaces=(spaces, section(lambda: spaces(**algorithm.default_spaces()))),
-        selection=(selection, section(selection)),
+        spaces=(spaces, Field(default_factory=lambda: spaces(**algorithm.default_spaces()))),
+        selection=(selection, Field(default_factory=selection)),
     )
     return _with(
         RunConfig,
-        algorithm=(algorithm, section(algorithm)),
-        population=(population, section(population)),
-        evolution=(evolution, section(evolution)),
+        algorithm=(algorithm, Field(default_factory=algorithm)),
+        population=(population, Field(default_factory=population)),
+        evolution=(evolution, Field(default_factory=evolution)),
     )
 
 
-def _with(base: type[S], **fields: Any) -> type[S]:
+def _with(base: type[Section], **fields: Any) -> Any:
     return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
 
 
@@ -207,3 +186,55 @@ def _class(kind: str, data: Any, path: tuple[str, ...], default: str) -> Any:
     except PydanticCustomError as error:
         line = InitErrorDetails(type=error, loc=path, input=name)
         raise ValidationError.from_exception_data("RunConfig", [line]) from None
+
+
+def unused_options(config: RunConfig, images: bool) -> list[str]:
+    """A line on each option that was changed, but has no effect given the others."""
+    found: dict[str, str] = {}
+    for holds, why, patterns in _rules(config, images):
+        for path, value in _changed(config) if holds else ():
+            if any(fnmatch(path, pattern) for pattern in patterns.split()):
+                found.setdefault(path, f"{path}={value} has no effect with {why}")
+    default, used = config.algorithm.default_spaces(), config.drawn | config.mutated
+    for name, space in config.evolution.spaces.model_dump().items():
+        if name not in used and space != default.get(name):
+            found[name] = f"evolution.spaces.{name} has no effect with the other options"
+    return list(found.values())
+
+
+def _rules(config: RunConfig, images: bool) -> Iterator[tuple[bool, str, str]]:
+    """Whether a rule holds, what it is, and the options that then have no effect."""
+    method, mutation = config.evolution.method, config.evolution.mutation
+    why = "one agent" if method == "evolution" else f"evolution.method: {method}"
+    sections = "evolution.selection.* evolution.mutation.* evolution.explore.*"
+    yield not config.evolves, why, sections
+    yield config.env.backend == "envpool", "env.backend: envpool", "env.max_failures"
+    priorities = "replay.alpha replay.beta_* replay.priority_eps"
+    yield config.replay.kind == "uniform", "replay.kind: uniform", priorities
+    unused = " ".join(f"algorithm.{name}" for name in config.algorithm.unused)
+    yield True, "the other options of algorithm", unused
+    yield not config.spaces, "no evolution.spaces", "population.init evolution.explore.*"
+    for name in config.drawn:
+        yield True, f"agents that draw it from evolution.spaces.{name}", f"algorithm.{name}"
+    convolutions = "network.channels* network.kernels network.strides *.mutation.*channels"
+    yield not images, "observations that are no images", convolutions
+    shapes = "*.mutation.*layer* *.mutation.*units *.mutation.*channels"
+    yield not mutation.architecture, "architecture: 0", shapes
+    noise = "*.mutation.noise* *.mutation.reset_dormant"
+    yield not mutation.parameters, "parameters: 0", noise
+    yield not mutation.activation, "activation: 0", "*.mutation.activations"
+    yield not mutation.hyperparameters, "mutation.hyperparameters: 0", "evolution.explore.*"
+    strategy = config.evolution.explore.strategy
+    yield strategy != "resample", f"strategy: {strategy}", "evolution.explore.resample"
+    accounts = "tracking.project tracking.entity tracking.group tracking.timeout"
+    yield config.tracking.wandb == "off", "tracking.wandb: off", accounts
+
+
+def _changed(section: Section, above: str = "") -> Iterator[tuple[str, Any]]:
+    """The options of a section, and of those in it, that are not as by default."""
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            yield from _changed(value, f"{above}{name}.")
+        elif value != field.default:
+            yield f"{above}{name}", value

@@ -1,34 +1,28 @@
 """The JSON schema, by which editors complete a configuration, and docs/configuration.md from it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
 
 from evorl.config.evolution import SpaceConfig
-from evorl.config.registry import KINDS, resolve
+from evorl.config.registry import OURS, resolve
 from evorl.config.run_config import RunConfig, model_of
-from evorl.config.section import MOST
-from evorl.config.sections import EnvConfig
+from evorl.config.sections import MOST, EnvConfig
 from evorl.config.yaml_text import dump_yaml
 
-Schema = Mapping[str, Any]
+Schema = dict[str, Any]
 REFERENCE = "#/$defs/"
-SPACE = "Space"  # the end of the name of a space's definition: they have the same keys
+SPACE = "Space"  # the end of the title of a hyperparameter's space: they have the same keys
 TYPES = {
     "integer": "whole number",
     "number": "number",
     "boolean": "true or false",
     "string": "text",
     "object": "mapping",
-    "array": "list",
 }
-LIMITS = {
-    "": ("exclusiveMinimum", "minimum", "exclusiveMaximum", "maximum"),
-    " elements": ("", "minItems", "", "maxItems"),
-    " characters": ("", "minLength", "", "maxLength"),
-}
-HEAD = "| key | type | default | bounds | meaning |\n| --- | --- | --- | --- | --- |\n"
+SIGNS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+HEAD = "| key | type | default | meaning |\n| --- | --- | --- | --- |\n"
 INTRODUCTION = """\
 # Configuration
 
@@ -50,7 +44,7 @@ installed. The options of an algorithm or a selection are then the fields of its
 """
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> Schema:
     """The JSON schema by which editors complete and check configuration files."""
     schema = model_of({}).model_json_schema()
     definitions = schema["$defs"]
@@ -63,10 +57,10 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _classes(definitions: dict[str, Any], kind: str, key: str, default: str) -> dict[str, Any]:
+def _classes(definitions: Schema, kind: str, key: str, default: str) -> Schema:
     """Any of our classes, each with its name, or a user's own with whatever options it has."""
-    arms: list[dict[str, Any]] = []
-    for name in KINDS[kind].ours:
+    arms: list[Schema] = []
+    for name in OURS[kind]:
         own = resolve(kind, name).model_json_schema()
         own["properties"][key]["const"] = name
         definitions |= {own["title"]: own | ({} if name == default else {"required": [key]})}
@@ -78,61 +72,58 @@ def _classes(definitions: dict[str, Any], kind: str, key: str, default: str) -> 
 def markdown() -> str:
     """All options as a page of Markdown."""
     schema, default = json_schema(), RunConfig(env=EnvConfig(id="…"))
-    page = _Page(schema["$defs"])
-    space = page.section("SpaceConfig", SpaceConfig.model_json_schema(), None, 3)
-    parts = [*page.section("", schema, default, 1), *space]
-    return INTRODUCTION + "".join(f"\n{part}" for part in parts)
+    space = _pages("SpaceConfig", SpaceConfig.model_json_schema(), None, 3)
+    pages = [*_pages("", _inlined(schema, schema["$defs"]), default, 1), *space]
+    return INTRODUCTION + "".join(f"\n{page}" for page in pages)
 
 
-class _Page:
-    """A table for each section, in the order of the file."""
+def _inlined(node: Any, definitions: Schema) -> Any:
+    """The schema with definitions in the place of references to them."""
+    if isinstance(node, list):
+        return [_inlined(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _inlined(definitions[node["$ref"].removeprefix(REFERENCE)], definitions)
+    return {key: _inlined(item, definitions) for key, item in node.items() if key != "$defs"}
 
-    def __init__(self, definitions: Schema) -> None:
-        self.definitions = definitions
 
-    def section(self, path: str, schema: Schema, default: Any, level: int) -> Iterator[str]:
-        """The section at this path, and those in it; `default` has its values if left out."""
-        options = schema["properties"]
-        names = [f", `{key}: {own['const']}`" for key, own in options.items() if "const" in own]
-        about = f"`{path}`{''.join(names)}\n\n{schema['description']}" if path else "The run"
-        rows = [
-            self._row(key, option, default, key in schema.get("required", ()))
-            for key, option in options.items()
-            if path or not any(self._below(option))
-        ]
-        yield f"{'#' * max(2, level)} {about}\n\n{HEAD}{''.join(rows)}"
-        for key, option in options.items():
-            for below, many in self._below(option):
-                where, value = f"{path}.{key}".lstrip("."), getattr(default, key, None)
-                yield from self.section(where + many, below, None if many else value, level + 1)
+def _pages(path: str, schema: Schema, default: Any, level: int) -> Iterator[str]:
+    """The section at this path, and those in it; `default` has its values if left out."""
+    options, required = schema["properties"], schema.get("required", ())
+    names = [f", `{key}: {own['const']}`" for key, own in options.items() if "const" in own]
+    about = f"`{path}`{''.join(names)}\n\n{schema['description']}" if path else "The run"
+    rows = [
+        _row(key, option, getattr(default, key, option.get("default")), key in required)
+        for key, option in options.items()
+        if "items" in option or not _sections(option)
+    ]
+    yield f"{'#' * max(2, level)} {about}\n\n{HEAD}{''.join(rows)}"
+    for key, option in options.items():
+        where, value = f"{path}.{key}".lstrip("."), getattr(default, key, None)
+        if isinstance(value, list):
+            where, value = f"{where}[i]", None
+        for below in _sections(option):
+            yield from _pages(where, below, value, level + 1)
 
-    def _below(self, option: Schema) -> Iterator[tuple[Schema, str]]:
-        """The sections that an option may be; with `[i]`, if there may be several."""
-        for arm in _arms(option):
-            reference = arm.get("$ref") or arm.get("items", {}).get("$ref")
-            if reference and not reference.endswith(SPACE):
-                found = self.definitions[reference.removeprefix(REFERENCE)]
-                section = next(arm for arm in _arms(found) if "properties" in arm)
-                yield section, "" if "$ref" in arm else "[i]"
 
-    def _row(self, key: str, option: Schema, default: Any, required: bool) -> str:
-        below = [section for section, _ in self._below(option)]
-        meaning = option.get("description") or below[0]["description"].partition("\n")[0]
-        value = option.get("const", getattr(default, key, option.get("default")))
-        shown = "—" if value is None else f"`{_yaml(value)}`"
-        if below and not isinstance(value, list):
-            shown = "below"
-        elif required and "const" not in option:
-            shown = "required"
-        arms = _arms(option)
-        kind, bounds = " or ".join(map(_type_of, arms)), "; ".join(filter(None, map(_bounds, arms)))
-        if below:
-            kind, bounds = "list of sections" if "items" in arms[0] else "section", ""
-        elif "$ref" in arms[0]:  # a space, within the bounds of its values
-            space = self.definitions[arms[0]["$ref"].removeprefix(REFERENCE)]
-            bounds = _bounds(_arms(space["properties"]["low"])[0])
-        cells = (f"`{key}`", kind, shown, bounds, meaning)
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+def _row(key: str, option: Schema, default: Any, required: bool) -> str:
+    if isinstance(default, BaseModel):
+        default = default.model_dump()
+    shown = "—" if default is None else f"`{dump_yaml(default, flow=True)}`"
+    if "const" in option:
+        shown = f"`{option['const']}`"
+    elif required:
+        shown = "required"
+    kind = " or ".join(map(_type_of, _arms(option)))
+    return f"| `{key}` | {kind} | {shown} | {option['description']} |\n"
+
+
+def _sections(option: Schema) -> list[Schema]:
+    """The sections that an option, or each element of its list, may be."""
+    arms = [arm.get("items", arm) for arm in _arms(option)]
+    titled = [arm for arm in arms if "properties" in arm and "title" in arm]
+    return [arm for arm in titled if not arm["title"].endswith(SPACE)]
 
 
 def _arms(option: Schema) -> list[Schema]:
@@ -140,35 +131,18 @@ def _arms(option: Schema) -> list[Schema]:
     return [arm for arm in option.get("anyOf", [option]) if arm.get("type") != "null"]
 
 
-def _type_of(arm: Schema) -> str:
+def _type_of(arm: Schema, plural: str = "") -> str:
+    """Such as `list of whole numbers ≥ 1, ≤ 4,096`."""
+    if "items" in arm:
+        return f"list of {_type_of(arm['items'], 's')}"
     if "enum" in arm or ("const" in arm and "default" not in arm):
-        return ", ".join(f"`{_yaml(value)}`" for value in arm.get("enum", [arm.get("const")]))
-    if arm.get("type") == "array":
-        return f"list of {_type_of(arm['items'])}" + ("s" * ("enum" not in arm["items"]))
-    return TYPES.get(arm.get("type", ""), "`SpaceConfig`")
-
-
-def _bounds(arm: Schema) -> str:
-    """Such as `≥ 1, ≤ 4,096 each, ≥ 1, ≤ 8 elements`."""
-    each = _bounds(arm["items"]) if "items" in arm else ""
-    parts = [f"{each} each"] if each else []
-    for unit, names in LIMITS.items():
-        limits = zip(names, [">", "≥", "<", "≤"], strict=True)
-        found = [f"{sign} {_number(arm[name])}" for name, sign in limits if name in arm]
-        parts += [", ".join(found) + unit] if found else []
-    return ", ".join(parts)
-
-
-def _number(value: float) -> str:
-    if value == MOST:
-        return "10¹²"
-    return f"{int(value):,}" if value == int(value) else f"{value:g}"
-
-
-def _yaml(value: Any) -> str:
-    """A value on one line, as one would write it."""
-    if isinstance(value, BaseModel):
-        value = value.model_dump()
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_yaml(item)}" for key, item in value.items()) + "}"
-    return dump_yaml(value).removesuffix("...\n").strip()
+        choices = arm.get("enum", [arm.get("const")])
+        return ", ".join(f"`{dump_yaml(value, flow=True)}`" for value in choices)
+    name = TYPES[arm["type"]]
+    if "properties" in arm:
+        name = "section"
+        if arm["title"].endswith(SPACE):  # within the bounds of its values
+            name, arm = "`SpaceConfig`", _arms(arm["properties"]["low"])[0]
+    limits = [(sign, arm[limit]) for limit, sign in SIGNS.items() if arm.get(limit, MOST) != MOST]
+    bounds = [f"{sign} {value:,.15g}" for sign, value in limits]
+    return f"{name}{plural} {', '.join(bounds)}".strip()

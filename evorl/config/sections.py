@@ -1,79 +1,109 @@
-"""The sections of a configuration but for algorithm and evolution: options, ranges and units."""
+"""The sections of a configuration but for algorithm and evolution: options, ranges and units.
 
-from typing import Annotated, Any, Literal, TypeVar
+First what all sections are made of: a base class, options, and refusals in plain words.
+"""
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    GetJsonSchemaHandler,
-    create_model,
-    model_validator,
-)
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_serializer, model_validator
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import PydanticCustomError
 
-from evorl.config.section import (
-    MOST,
-    Activation,
-    AutoBool,
-    Channels,
-    Count,
-    Fraction,
-    Pixels,
-    Section,
-    Sparse,
-    Units,
-    option,
-    part_name,
-    refuse,
-)
+from evorl.config.registry import did_you_mean, resolve
+from evorl.errors import ConfigError
 
-UNFIT = "/\\#?%:"  # what W&B refuses in the name of a project
-Kwargs = dict[str, Any]
-T = TypeVar("T")
-Layers = Annotated[list[T], Field(min_length=1, max_length=8)]
+MOST = 10**12  # the upper bound of counts that have no natural one: still exact as a float
+REFUSED = "refused"  # the error type of evorl's own checks, which bring their message along
+
+
+class Section(BaseModel):
+    """A part of the configuration: immutable, no unknown keys, no conversions."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Sparse(Section):
+    """A section that is written without the options that are None."""
+
+    @model_serializer(mode="wrap")
+    def _given(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value is not None}
+
+
+def option(default: Any, description: str, **limits: Any) -> Any:
+    """A field that all agents share; a default of `...` means that it must be given."""
+    return Field(default=default, description=description, **limits)
+
+
+def hyperparameter(
+    default: float, description: str, *, space: dict[str, Any] | None = None, **limits: Any
+) -> Any:
+    """A field that every agent has for itself: genomes hold it, evolution may change it.
+
+    `space` is where it evolves unless evolution.spaces says otherwise, such as
+    {"kind": "log", "low": 1e-4, "high": 1e-2}; None: it stays as it is.
+    """
+    extra: dict[str, Any] = {"hyperparameter": True} | ({"space": space} if space else {})
+    return Field(default=default, description=description, json_schema_extra=extra, **limits)
+
+
+def marks(field: FieldInfo) -> dict[str, Any]:
+    """What `hyperparameter` says of a field; nothing for other fields."""
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def describe(value: object) -> str:
+    """A value as the user knows it from YAML."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f"the string {value!r:.60}"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return "a mapping" if isinstance(value, Mapping) else f"{value!r:.60}"
+
+
+def unknown_key(key: str, known: Collection[str]) -> str:
+    """That a key does not exist, and which one was probably meant."""
+    return "unknown key" + (did_you_mean(key, known) or f"; known keys: {', '.join(known)}")
+
+
+def refuse(field: str, rule: str, got: object) -> NoReturn:
+    """Tell pydantic of a broken rule; `field` is the path below the section that checks it."""
+    refusal(field, f"must {rule}, got {describe(got)}")
+
+
+def refusal(field: str, message: str) -> NoReturn:
+    """Tell pydantic what is wrong, in our own words."""
+    raise PydanticCustomError(REFUSED, "{message}", {"field": field, "message": message})
+
+
+def check_part(kind: str, name: str, field: str = "") -> Any:
+    """The class or function of this name; refused if there is none."""
+    try:
+        return resolve(kind, name)
+    except ConfigError as error:
+        refusal(field, str(error))
+
+
+Activation = Literal["relu", "elu", "gelu", "tanh", "silu"]
+AutoBool = Literal["auto", True, False]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Units = Annotated[int, Field(ge=1, le=4096)]
+Channels = Annotated[int, Field(ge=1, le=1024)]
+Pixels = Annotated[int, Field(ge=1, le=64)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 
 
-def folder_name(value: str) -> str:
-    """Check that a name can be a folder on every system."""
-    if not value.strip("."):
-        refuse("", "be more than dots", value)
-    if not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in value):
-        refuse("", "consist of letters, digits, '.', '_' and '-'", value)
-    return value
-
-
-def _off(value: object) -> object:
-    """YAML reads a bare `off` as false."""
-    return "off" if value is False else value
-
-
-def _project_name(value: str) -> str:
-    if not value.isprintable() or any(letter in UNFIT for letter in value):
-        refuse("", f"be without {' '.join(UNFIT)} and line breaks", value)
-    return value
-
-
 class WrapperConfig(Section):
-    """A class of gymnasium.wrappers put around every environment; a string is a name alone."""
+    """A class of gymnasium.wrappers put around every environment."""
 
     name: str = option(..., "Name of a class in gymnasium.wrappers.", min_length=1)
-    kwargs: Kwargs = option({}, "Arguments of the wrapper.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: object) -> object:
-        return {"name": value} if isinstance(value, str) else value
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """The schema of both ways to write it."""
-        return {"anyOf": [{"type": "string", "minLength": 1}, handler(core_schema)]}
+    kwargs: dict[str, Any] = option({}, "Arguments of the wrapper.")
 
 
 class EnvConfig(Section):
@@ -84,21 +114,19 @@ class EnvConfig(Section):
     backend: Literal["auto", "sync", "async", "native", "envpool"] = option(
         "auto", "What steps the environments; auto takes the fastest."
     )
-    kwargs: Kwargs = option({}, "Arguments of gymnasium.make.")
+    kwargs: dict[str, Any] = option({}, "Arguments of gymnasium.make.")
     wrappers: list[WrapperConfig] = option([], "Wrappers of every environment, innermost first.")
-    max_failures: int = option(
-        10, "Exceptions of environments that a run survives; 0: the first stops it.", ge=0, le=MOST
-    )
+    max_failures: int = option(10, "Failures of environments that a run survives.", ge=0, le=MOST)
 
 
 class NetworkConfig(Section):
     """The network that every agent starts from; images pass through convolutions first."""
 
-    hidden: Layers[Units] = option([64, 64], "Units of each hidden layer.")
+    hidden: list[Units] = option([64, 64], "Units of each layer.", min_length=1, max_length=8)
     activation: Activation = option("relu", "Activation after every hidden layer.")
     layer_norm: bool = option(False, "Whether hidden layers are layer-normalised.")
     dueling: bool = option(False, "Whether value and advantage have separate heads.")
-    channels: Layers[Channels] = option([16, 32], "Channels of each convolution (images only).")
+    channels: list[Channels] = option([16, 32], "Channels (images).", min_length=1, max_length=8)
     kernels: list[Pixels] = option([3, 3], "Kernel sizes in pixels; as many as channels.")
     strides: list[Pixels] = option([1, 1], "Strides in pixels; as many as channels.")
     channels_last: AutoBool = option("auto", "Whether an image's channels are its last dimension.")
@@ -118,9 +146,7 @@ AGENT_NETWORK = ("hidden", "activation", "layer_norm", "dueling", "channels")  #
 class ReplayConfig(Section):
     """Where transitions are kept, and how they are drawn."""
 
-    kind: Literal["uniform", "prioritized"] = option(
-        "uniform", "Draw transitions alike, or by their TD error."
-    )
+    kind: Literal["uniform", "prioritized"] = option("uniform", "Draw alike, or by TD error.")
     capacity: Count = option(100_000, "Transitions per replay.")
     share: Literal["rank", "agent", "world"] = option(
         "rank", "One replay for all agents of a process, one per agent, or one of all ranks."
@@ -149,9 +175,7 @@ class PopulationConfig(Section):
     """How many agents there are, and what some of them have for themselves."""
 
     size: int = option(4, "Agents in the population.", ge=1, le=4096)
-    init: Literal["config", "sample"] = option(
-        "config", "Agents start from the values of algorithm, or drawn from evolution.spaces."
-    )
+    init: Literal["config", "sample"] = option("config", "From algorithm, or drawn from spaces.")
     agents: list[AgentConfig] = option([], "Element i has the own values of agent i.")
 
     @model_validator(mode="after")
@@ -167,9 +191,7 @@ class EvaluationConfig(Section):
 
     every: Count = option(1000, "Steps of each environment between evaluations: a generation.")
     episodes: Count = option(10, "Episodes per agent and evaluation.")
-    fitness: Annotated[str, part_name("fitness")] = option(
-        "mean", "What counts of an agent's returns: mean, median, iqm, or module:function."
-    )
+    fitness: str = option("mean", "What counts of returns: mean, median, iqm, or module:function.")
     confirm_episodes: Count = option(20, "Further episodes that decide who is the best so far.")
     final_episodes: int = option(100, "Held-out episodes of the final score.", ge=2, le=MOST)
     max_steps: Count = option(10_000, "Steps after which an episode for fitness is cut.")
@@ -180,9 +202,7 @@ class BudgetConfig(Section):
     """When training ends."""
 
     env_steps: Count = option(100_000, "Steps of all agents and environments together.")
-    counts: Literal["training", "all"] = option(
-        "training", "Whether steps of evaluations count, too."
-    )
+    counts: Literal["training", "all"] = option("training", "Whether evaluations count, too.")
     stop_at: float | None = option(None, "Confirmed fitness at which the run ends early.")
 
     def spent(self, training: int, evaluation: int) -> int:
@@ -197,14 +217,7 @@ class MeshConfig(Section):
         "auto", "Ranks among which agents are divided; auto: all that are left."
     )
     data: int = option(1, "Ranks that train the same agents, on own experience.", ge=1, le=4096)
-    timeout: float = option(
-        600.0,
-        "Seconds before a rank that does not come is lost. Must be longer than what the main rank"
-        " does alone while the others wait, above all the confirmation and scoring of the best"
-        " agent.",
-        gt=0,
-        le=86400,
-    )
+    timeout: float = option(600.0, "Seconds that ranks wait for each other.", gt=0, le=86400)
 
 
 class CheckpointConfig(Section):
@@ -219,22 +232,18 @@ class CheckpointConfig(Section):
 class TrackingConfig(Section):
     """Trackers that a run is copied to; metrics.jsonl and lineage.jsonl stay the truth."""
 
-    wandb: Annotated[Literal["off", "offline", "online"], BeforeValidator(_off)] = option(
+    wandb: Literal["off", "offline", "online"] = option(
         "off", "Weights & Biases: off, offline (into the run's folder), online."
     )
     tensorboard: bool = option(False, "Whether TensorBoard events are written to the run's folder.")
-    project: Annotated[Name, AfterValidator(_project_name)] = option("evorl", "Project on W&B.")
+    project: Name = option("evorl", "Project on W&B.")
     entity: Name | None = option(None, "User or team on W&B; left out: whoever is logged in.")
     group: Name | None = option(None, "Group of runs on W&B, such as the seeds of one experiment.")
-    timeout: float = option(
-        30.0, "Seconds that W&B may take to begin, and at the end to upload.", gt=0, le=3600
-    )
+    timeout: float = option(30.0, "Seconds that W&B may take to begin or end.", gt=0, le=3600)
 
 
 class FolderConfig(Section):
     """Where the run is written."""
 
     folder: str = option("runs", "Folder in which the run gets its own, by name.", min_length=1)
-    if_exists: Literal["error", "number"] = option(
-        "error", "A run of this name exists: refuse, or add a number."
-    )
+    if_exists: Literal["error", "number"] = option("error", "Name in use: refuse, or add a number.")

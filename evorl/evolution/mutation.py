@@ -247,7 +247,7 @@ class CheckedMutation:
         try:
             model.model_validate(self.algorithm.model_dump() | given)
         except ValidationError as error:
-            what = explain(error, model, "", {})
+            what = explain(error, model, "")
             raise self._refusal(f"returned hyperparameters.{what}") from None
         return {name: given[name] for name in known}
 

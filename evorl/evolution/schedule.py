@@ -179,7 +179,7 @@ def parse_schedule(data: Any, source: str) -> Schedule:
     try:
         found = model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(explain(error, model, source, {})) from None
+        raise ConfigError(explain(error, model, source)) from None
     segments = tuple(Segment(p.step, p.model_dump(exclude={"step"})) for p in found.schedule)
     shapes = {name: own.build() for name, own in found.architectures.items()}
     return Schedule(found.env, found.steps, shapes, segments, found.algorithm)

@@ -134,7 +134,7 @@ BAD = {
     "unknown environment": (GOOD, ["env.id=CartPoel-v1"]),
     "unknown module": (GOOD, ["env.id=nowhere:CartPole-v1"]),
     "unknown argument of the environment": (GOOD, ["env.kwargs={colour: red}", "env.num_envs=1"]),
-    "unknown wrapper": (GOOD, ["env.wrappers=[Wrap]"]),
+    "unknown wrapper": (GOOD, ["env.wrappers=[{name: Wrap}]"]),
 }
 
 
@@ -501,8 +501,8 @@ def test_replay_with_several_seeds(evorl, replay, trainings):
     ("arguments", "says"),
     [
         (["--seeds", "3", "name=again"], "--seeds: only with --replay-schedule"),
-        (["--replay-schedule", "nothing.yaml"], "nothing.yaml: no such file"),
-        (["--replay-schedule", "."], "is a folder"),
+        (["--replay-schedule", "nothing.yaml"], "nothing.yaml: cannot be read: no such file"),
+        (["--replay-schedule", "."], "is a directory"),
         (["--replay-schedule", "run.yaml"], "run.yaml: name: unknown key"),
         (["--replay-schedule", "schedule.yaml", "env.id=Acrobot-v1"], "is for CartPole-v1"),
         (["--replay-schedule", "schedule.yaml", "seed=4294967295", "--seeds", "2"], "4294967296"),

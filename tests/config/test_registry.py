@@ -1,7 +1,6 @@
 """Parts by name: ours, a user's own, and the one line that a wrong name gets."""
 
 import json
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ from pydantic import Field
 
 from evorl.algorithms.hyperparameters import Declaration
 from evorl.algorithms.dqn import DQN
-from evorl.config.section import hyperparameter
+from evorl.config import hyperparameter
 
 class SoftDQN(DQN):
     temperature: float = hyperparameter(
@@ -125,7 +124,6 @@ def test_an_algorithm_of_ones_own() -> None:
     assert config.spaces["temperature"].low == 0.1
     again = parse_config(parse_yaml(dump_config(config), "dump"))
     assert again == config
-    assert pickle.loads(pickle.dumps(config)) == config
     assert (
         RunConfig(**config.model_dump()) == RunConfig.model_validate(config.model_dump()) == config
     )
@@ -161,9 +159,7 @@ def test_its_hyperparameters_elsewhere() -> None:
         "override algorithm.name=dqm: algorithm.name: must be one of dqn, or your own as "
         "module:Name, got 'dqm'; did you mean dqn?"
     )
-    assert error_of(algorithm={"name": 3}) == (
-        "config: algorithm.name: expected a string, got 3; put it in quotes"
-    )
+    assert error_of(algorithm={"name": 3}) == ("config: algorithm.name: expected a string, got 3")
 
 
 def test_an_algorithm_without_a_replay() -> None:

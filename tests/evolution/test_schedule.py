@@ -125,7 +125,7 @@ WRONG = {
     "no schedule": ("\n".join(edited("schedule:", "").splitlines()[:4]), "schedule: required"),
     "no segments": (
         "\n".join(edited("schedule:", "schedule: []").splitlines()[:5]),
-        "schedule: must have at least 1 entry",
+        "schedule: must have at least 1 item",
     ),
     "unknown key": (
         edited("steps: 5000", "stesp: 5000"),
@@ -153,7 +153,7 @@ WRONG = {
         edited("activation: relu", "activation: rleu"),
         "architectures.q.activation: must be one of relu, elu, gelu, tanh, silu",
     ),
-    "no layers": (edited("[64, 96]", "[]"), "architectures.q.hidden: must have at least 1 entry"),
+    "no layers": (edited("[64, 96]", "[]"), "architectures.q.hidden: must have at least 1 item"),
     "gates of unlike layers": (
         edited("dueling: false", "gated: [false, true]"),
         "architectures.q: gated layer 1 must be as wide as the layer before it",
@@ -249,7 +249,7 @@ def test_several_networks(tmp_path):
 
 OWN = """
 from evorl.algorithms.hyperparameters import Declaration
-from evorl.config.section import hyperparameter
+from evorl.config import hyperparameter
 
 class Own(Declaration):
     speed: int = hyperparameter(3, "Steps.", ge=1)
@@ -305,20 +305,20 @@ def test_it_takes_what_is_fixed_and_nothing_else():
 REFUSED = {
     "population.size=4": "population.size",
     "population.agents.0.lr=1e-3": "population.agents.0.lr",
-    "population={init: sample}": "population.init",
+    "population={init: sample}": "population",
     "evolution={}": "evolution",
     "evolution.selection.fraction=0.5": "evolution.selection.fraction",
     "evolution.spaces.lr=": "evolution.spaces.lr",
     "algorithm.lr=1e-3": "algorithm.lr",
     "algorithm.name=my_module:Other": "algorithm.name",
     " algorithm . tau =0.5": "algorithm.tau",
-    "algorithm={n_step: 2, gamma: 0.9}": "algorithm.gamma",
+    "algorithm={n_step: 2, gamma: 0.9}": "algorithm",
     "network.hidden=[8]": "network.hidden",
-    "network={activation: elu}": "network.activation",
+    "network={activation: elu}": "network",
     "replay.share=rank": "replay.share",
     "budget.env_steps=5": "budget.env_steps",
     "budget.counts=all": "budget.counts",
-    "budget={stop_at: 3, env_steps: 9}": "budget.env_steps",
+    "budget={stop_at: 3, env_steps: 9}": "budget",
 }
 
 
@@ -333,5 +333,5 @@ def test_what_a_schedule_fixes_is_refused_by_name(text):
 def test_what_a_schedule_leaves_is_not_refused():
     options = "seed=3 name=a algorithm.n_step=2 budget.stop_at=3 run.folder=x env.num_envs=3"
     refuse_fixed(
-        config(), [*options.split(), "algorithm={double: false}", "network.channels_last=true"]
+        config(), [*options.split(), "algorithm.double=false", "network.channels_last=true"]
     )

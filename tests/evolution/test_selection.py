@@ -350,7 +350,7 @@ def test_a_fitness_cannot_change_the_returns():
 
 MODULE = """
 import numpy as np
-from evorl.config.section import option
+from evorl.config import option
 from evorl.evolution.selection import Selection
 
 class Best(Selection):

@@ -14,7 +14,7 @@ from torch import nn
 
 from evorl.algorithms.base import Algorithm, Loss, Trained
 from evorl.algorithms.hyperparameters import OffPolicy
-from evorl.config.section import hyperparameter
+from evorl.config import hyperparameter
 from evorl.envs.spaces import ActionSpec
 from evorl.evolution.surgery import add_layer, add_units, remove_layer, remove_units
 from evorl.evolution.units import all_units

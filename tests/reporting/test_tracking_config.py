@@ -1,4 +1,4 @@
-"""The section `tracking`: off in every spelling, and refused where it cannot be."""
+"""The section `tracking`: off by default, and refused where it cannot be."""
 
 import pytest
 
@@ -11,8 +11,8 @@ def tracking(*overrides):
     return parse_config({"env": {"id": "CartPole-v1"}}, overrides).tracking
 
 
-@pytest.mark.parametrize("text", ["off", "Off", "false", "'off'", "no"])
-def test_off_however_yaml_reads_it(text):
+@pytest.mark.parametrize("text", ["off", "'off'"])
+def test_off_is_a_word(text):
     assert tracking(f"tracking.wandb={text}").wandb == "off"
     data = parse_yaml(f"env: {{id: CartPole-v1}}\ntracking: {{wandb: {text}}}", "file")
     assert parse_config(data).tracking.wandb == "off"
@@ -31,11 +31,10 @@ def test_written_and_read_back():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("tracking.wandb=on", "must be one of off, offline, online, got true"),
+        ("tracking.wandb=on", "must be one of off, offline, online, got the string 'on'"),
         ("tracking.wandb=onlin", "did you mean online?"),
         ("tracking.wandb=0", "must be one of off, offline, online, got 0"),
-        ("tracking.project=a/b", "must be without"),
-        ("tracking.project=''", "must not be empty"),
+        ("tracking.project=''", "must have at least 1 character"),
         ("tracking.tensorboard=offline", "expected true or false"),
         ("tracking.timeout=0", "must be greater than 0"),
         ("tracking.wand=off", "did you mean wandb?"),
@@ -46,12 +45,6 @@ def test_mistakes_are_told_in_a_line(override, message):
         tracking(override)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_other_ranks_wait_longer_than_w_and_b_may_take():
-    with pytest.raises(ConfigError, match=r"tracking.timeout: must be at most a third of mesh"):
-        tracking("tracking.wandb=online", "mesh.timeout=60")
-    assert tracking("mesh.timeout=60").wandb == "off"
 
 
 def test_options_without_effect_are_named():

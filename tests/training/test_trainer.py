@@ -374,7 +374,7 @@ def test_an_easy_environment_is_learned(tmp_path):
         ["env.id=Pendulum-v1"],  # its actions are a Box
         ["env.id=nowhere:Env-v0"],
         ["env.kwargs={colour: red}"],
-        ["env.wrappers=[NoSuchWrapper]"],
+        ["env.wrappers=[{name: NoSuchWrapper}]"],
         ["env.id=FrozenLake-v1", "env.backend=native"],
         ["env.id=Pixels-v0", "network.kernels=[9, 9]"],
     ],
