@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from evorl.algorithms.base import Algorithm, Hyperparameters, Loss, RolloutBatch, Trained
-from evorl.algorithms.hyperparameters import OnPolicy
+from evorl.algorithms.hyperparameters import RATE, OnPolicy
 from evorl.algorithms.policies import draw_noise, outputs_of, policy_of, spread_of
-from evorl.config import hyperparameter
+from evorl.config import hyperparameter, option
 from evorl.envs import ActionSpec
 from evorl.networks import Networks, NetworkSpec
 
@@ -33,8 +32,8 @@ class PolicyGradient(OnPolicy, Algorithm):
         space={"kind": "log", "low": 1e-4, "high": 3e-2},
     )
     value_coef: float = hyperparameter(0.5, "Weight of the value's squared error.", ge=0, le=100)
-    initial_log_std: float = Field(
-        default=0.0, ge=-10, le=2, description="Logarithm of the spread of continuous actions."
+    initial_log_std: float = option(
+        0.0, "Logarithm of the spread of continuous actions.", ge=-10, le=2
     )
 
     def networks(self, observation: NetworkSpec, action: ActionSpec) -> dict[str, Trained]:
@@ -86,18 +85,14 @@ class PolicyGradient(OnPolicy, Algorithm):
 class A2C(PolicyGradient):
     """One update for each rollout, of all of it."""
 
-    name: str = Field(default="a2c", description="The algorithm, or your own as module:Class.")
-    lr: float = hyperparameter(
-        7e-4, "Adam's step size.", gt=0, le=1, space={"kind": "log", "low": 1e-4, "high": 1e-2}
-    )
+    name: str = option("a2c", "The algorithm, or your own as module:Class.")
+    lr: float = hyperparameter(7e-4, "Adam's step size.", gt=0, le=1, space=RATE)
     gae_lambda: float = hyperparameter(
         1.0, "How far errors of the value are carried back; 1: n-step returns.", ge=0, le=1
     )
-    rollout_steps: int = Field(
-        default=8, ge=1, le=65536, description="Steps of each environment between updates."
-    )
-    normalize_advantage: bool = Field(
-        default=False, description="Whether advantages are brought to mean 0 and spread 1."
+    rollout_steps: int = option(8, "Steps of each environment between updates.", ge=1, le=65536)
+    normalize_advantage: bool = option(
+        False, "Whether advantages are brought to mean 0 and spread 1."
     )
 
     def loss(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from evorl.algorithms.base import (
@@ -22,8 +21,8 @@ from evorl.algorithms.base import (
     Trained,
     continuous_actions,
 )
-from evorl.algorithms.hyperparameters import OffPolicy
-from evorl.config import hyperparameter
+from evorl.algorithms.hyperparameters import RATE, TAU, OffPolicy
+from evorl.config import hyperparameter, option
 from evorl.envs import ActionSpec
 from evorl.networks import Networks, NetworkSpec
 
@@ -33,16 +32,8 @@ RANDOM = 1.0  # the exploration of an agent that has not begun to learn: actions
 class ActorCritic(OffPolicy, Algorithm):
     """What actors and critics on a replay have in common: one critic or two, and their targets."""
 
-    actor_lr: float = hyperparameter(
-        1e-3,
-        "Adam's step size of the actor.",
-        gt=0,
-        le=1,
-        space={"kind": "log", "low": 1e-4, "high": 1e-2},
-    )
-    twin: bool = Field(
-        default=True, description="Two critics, of which the lower counts: values stay sober."
-    )
+    actor_lr: float = hyperparameter(1e-3, "Adam's step size of the actor.", gt=0, le=1, space=RATE)
+    twin: bool = option(True, "Two critics, of which the lower counts: values stay sober.")
 
     @property
     def critics(self) -> tuple[str, ...]:
@@ -91,13 +82,9 @@ class ActorCritic(OffPolicy, Algorithm):
 class DDPG(ActorCritic):
     """An actor that climbs its critic; noise makes it explore."""
 
-    name: str = Field(default="ddpg", description="The algorithm, or your own as module:Class.")
+    name: str = option("ddpg", "The algorithm, or your own as module:Class.")
     tau: float = hyperparameter(
-        0.005,
-        "Fraction of a soft target update, per update of the actor.",
-        gt=0,
-        le=1,
-        space={"kind": "log", "low": 1e-3, "high": 1e-1},
+        0.005, "Fraction of a soft target update, per update of the actor.", gt=0, le=1, space=TAU
     )
     batch_size: int = hyperparameter(256, "Transitions per update.", ge=1, le=65536)
     action_noise: float = hyperparameter(
@@ -110,14 +97,12 @@ class DDPG(ActorCritic):
     policy_delay: int = hyperparameter(
         1, "Updates of the critics for one of the actor and of all targets.", ge=1, le=1000
     )
-    twin: bool = Field(
-        default=False, description="Two critics, of which the lower counts: values stay sober."
+    twin: bool = option(False, "Two critics, of which the lower counts: values stay sober.")
+    target_noise: float = option(
+        0.0, "Standard deviation of noise on the target's actions.", ge=0, le=1
     )
-    target_noise: float = Field(
-        default=0.0, ge=0, le=1, description="Standard deviation of noise on the target's actions."
-    )
-    target_noise_clip: float = Field(
-        default=0.5, ge=0, le=2, description="Largest such noise on the target's actions."
+    target_noise_clip: float = option(
+        0.5, "Largest such noise on the target's actions.", ge=0, le=2
     )
 
     def networks(self, observation: NetworkSpec, action: ActionSpec) -> dict[str, Trained]:
@@ -179,13 +164,11 @@ class DDPG(ActorCritic):
 class TD3(DDPG):
     """DDPG with twin critics, a delayed actor and smoothed targets."""
 
-    name: str = Field(default="td3", description="The algorithm, or your own as module:Class.")
-    twin: bool = Field(
-        default=True, description="Two critics, of which the lower counts: values stay sober."
-    )
+    name: str = option("td3", "The algorithm, or your own as module:Class.")
+    twin: bool = option(True, "Two critics, of which the lower counts: values stay sober.")
     policy_delay: int = hyperparameter(
         2, "Updates of the critics for one of the actor and of all targets.", ge=1, le=1000
     )
-    target_noise: float = Field(
-        default=0.2, ge=0, le=1, description="Standard deviation of noise on the target's actions."
+    target_noise: float = option(
+        0.2, "Standard deviation of noise on the target's actions.", ge=0, le=1
     )

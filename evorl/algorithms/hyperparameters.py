@@ -11,6 +11,10 @@ from pydantic.fields import FieldInfo
 
 from evorl.config import MOST, Section, hyperparameter, marks, option
 
+GAMMA = {"kind": "reverse_log", "low": 0.95, "high": 0.999}
+TAU = {"kind": "log", "low": 1e-3, "high": 1e-1}
+RATE = {"kind": "log", "low": 1e-4, "high": 1e-2}
+
 
 class Declaration(Section):
     """The declared side of an algorithm; `Algorithm` adds what it computes."""
@@ -44,22 +48,10 @@ class Declaration(Section):
 class OffPolicy(Declaration):
     """What algorithms that learn from a replay have in common."""
 
-    lr: float = hyperparameter(
-        1e-3, "Adam's step size.", gt=0, le=1, space={"kind": "log", "low": 1e-4, "high": 1e-2}
-    )
-    gamma: float = hyperparameter(
-        0.99,
-        "Discount per environment step.",
-        ge=0,
-        le=1,
-        space={"kind": "reverse_log", "low": 0.95, "high": 0.999},
-    )
+    lr: float = hyperparameter(1e-3, "Adam's step size.", gt=0, le=1, space=RATE)
+    gamma: float = hyperparameter(0.99, "Discount per environment step.", ge=0, le=1, space=GAMMA)
     tau: float = hyperparameter(
-        0.01,
-        "Fraction of a soft target update, per update.",
-        gt=0,
-        le=1,
-        space={"kind": "log", "low": 1e-3, "high": 1e-1},
+        0.01, "Fraction of a soft target update, per update.", gt=0, le=1, space=TAU
     )
     # No space for the batch size: larger ones are paid in time, and mattered little when measured.
     batch_size: int = hyperparameter(64, "Transitions per update.", ge=1, le=65536)
@@ -82,13 +74,7 @@ class OnPolicy(Declaration):
     lr: float = hyperparameter(
         3e-4, "Adam's step size.", gt=0, le=1, space={"kind": "log", "low": 1e-5, "high": 1e-2}
     )
-    gamma: float = hyperparameter(
-        0.99,
-        "Discount per environment step.",
-        ge=0,
-        le=1,
-        space={"kind": "reverse_log", "low": 0.95, "high": 0.999},
-    )
+    gamma: float = hyperparameter(0.99, "Discount per environment step.", ge=0, le=1, space=GAMMA)
     gae_lambda: float = hyperparameter(
         0.95,
         "How far errors of the value are carried back; 1: n-step returns.",
@@ -97,8 +83,6 @@ class OnPolicy(Declaration):
         space={"kind": "reverse_log", "low": 0.8, "high": 0.99},
     )
     max_grad_norm: float = hyperparameter(
-        0.5, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0, zero_is_off=True
+        0.5, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0
     )
-    rollout_steps: int = Field(
-        default=256, ge=1, le=65536, description="Steps of each environment between updates."
-    )
+    rollout_steps: int = option(256, "Steps of each environment between updates.", ge=1, le=65536)

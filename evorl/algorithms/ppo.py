@@ -4,11 +4,10 @@ Legend: P agents, B samples of a minibatch.
 """
 
 import torch
-from pydantic import Field
 
 from evorl.algorithms.a2c import PolicyGradient, normalized
 from evorl.algorithms.base import Hyperparameters, Loss, RolloutBatch
-from evorl.config import hyperparameter
+from evorl.config import hyperparameter, option
 from evorl.networks import Networks
 
 TOLERANCE = 1.5  # of target_kl: how far beyond it a policy may go before its epochs end
@@ -17,7 +16,7 @@ TOLERANCE = 1.5  # of target_kl: how far beyond it a policy may go before its ep
 class PPO(PolicyGradient):
     """A policy gains nothing by moving further than the clip from what collected the rollout."""
 
-    name: str = Field(default="ppo", description="The algorithm, or your own as module:Class.")
+    name: str = option("ppo", "The algorithm, or your own as module:Class.")
     clip: float = hyperparameter(
         0.2,
         "How far the ratio of probabilities may leave 1.",
@@ -34,14 +33,10 @@ class PPO(PolicyGradient):
     )
     batch_size: int = hyperparameter(64, "Samples of a minibatch.", ge=1, le=65536)
     target_kl: float = hyperparameter(
-        0.0,
-        "Distance at which an agent's epochs end early; 0 turns that off.",
-        ge=0,
-        le=10,
-        zero_is_off=True,
+        0.0, "Distance at which an agent's epochs end early; 0 turns that off.", ge=0, le=10
     )
-    normalize_advantage: bool = Field(
-        default=True, description="Whether advantages are brought to mean 0 and spread 1."
+    normalize_advantage: bool = option(
+        True, "Whether advantages are brought to mean 0 and spread 1."
     )
 
     @property

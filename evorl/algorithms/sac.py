@@ -6,13 +6,13 @@ Legend: P agents, B batch, A numbers of an action, N environments of an agent.
 from collections.abc import Mapping
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from evorl.algorithms.base import Batch, Hyperparameters, Loss, Trained, continuous_actions
 from evorl.algorithms.ddpg import RANDOM, ActorCritic
+from evorl.algorithms.hyperparameters import TAU
 from evorl.algorithms.policies import squashed_log_prob
-from evorl.config import hyperparameter
+from evorl.config import hyperparameter, option
 from evorl.envs import ActionSpec
 from evorl.networks import Networks, NetworkSpec, ParameterSpec
 
@@ -22,22 +22,16 @@ LOG_STD = (-20.0, 2.0)  # within which the policy's spread stays
 class SAC(ActorCritic):
     """Values include the policy's entropy; the temperature keeps that at its target."""
 
-    name: str = Field(default="sac", description="The algorithm, or your own as module:Class.")
+    name: str = option("sac", "The algorithm, or your own as module:Class.")
     tau: float = hyperparameter(
-        0.005,
-        "Fraction of a soft target update, per update.",
-        gt=0,
-        le=1,
-        space={"kind": "log", "low": 1e-3, "high": 1e-1},
+        0.005, "Fraction of a soft target update, per update.", gt=0, le=1, space=TAU
     )
     batch_size: int = hyperparameter(256, "Transitions per update.", ge=1, le=65536)
     temperature_lr: float = hyperparameter(3e-4, "Adam's step size of the temperature.", gt=0, le=1)
     entropy_scale: float = hyperparameter(
         1.0, "The target of the entropy: minus this for each number of an action.", ge=0, le=10
     )
-    initial_temperature: float = Field(
-        default=1.0, gt=0, le=100, description="The temperature at first."
-    )
+    initial_temperature: float = option(1.0, "The temperature at first.", gt=0, le=100)
 
     def networks(self, observation: NetworkSpec, action: ActionSpec) -> dict[str, Trained]:
         """An actor of means and spreads, critics, and the logarithm of the temperature."""
