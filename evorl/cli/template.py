@@ -8,9 +8,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from evorl.config import dump_yaml, parse_config
 from evorl.envs import EnvSpec, ObservationSpec, adapt, find, make_env
-from evorl.evolution import flow_text
 
 AGENTS, ENVS = 4, 8
 GENERATIONS = 12  # that the budget is enough for
@@ -116,7 +117,8 @@ def _lines(chosen: Mapping[str, Any], section: Any, indent: str = "") -> Iterato
         if not isinstance(value, dict):
             text = indent + dump_yaml({name: value}).strip()
         elif "kind" in value:  # a space
-            text = f"{indent}{name}: {flow_text(value)}"
+            flow = yaml.safe_dump(value, default_flow_style=True, sort_keys=False).strip()
+            text = f"{indent}{name}: {flow}"
         else:
             text = f"{indent}{name}:" if indent else f"\n{name}:"
         about = fields[name].description if name in fields else None

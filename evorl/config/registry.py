@@ -32,7 +32,7 @@ KINDS = {
         base="evorl.evolution.selection:Selection",
     ),
     "mutation": _Kind({}),
-    "fitness": _Kind({n: f"evorl.evolution.fitness:{n}" for n in ("mean", "median", "iqm")}),
+    "fitness": _Kind({n: f"evorl.evolution.selection:{n}" for n in ("mean", "median", "iqm")}),
 }
 
 

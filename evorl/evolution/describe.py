@@ -17,27 +17,20 @@ def describe_change(parent: Genome, child: Genome) -> str:
         for name, old in parent.architectures.items()
         for change in _architecture_changes(old, child.architectures[name])
     ]
-    changes += _hyperparameter_changes(parent, child)
+    for name, value in parent.hyperparameters.items():
+        if value != (new := child.hyperparameters[name]):
+            changes.append(f"{name} {_number_change(value, new)}")
     if changes:
         return ", ".join(changes)
     return "noise on the weights" if child.mutation == NOISE else "copy"
 
 
 def describe_architectures(genome: Genome) -> str:
-    """The shapes of an agent's networks, by name if there are several."""
+    """The shapes of an agent's networks, such as `64-64 relu`, by name if there are several."""
     return ", ".join(
-        f"{_prefix(genome, name)}{describe_architecture(architecture)}"
+        f"{_prefix(genome, name)}{_describe_architecture(architecture)}"
         for name, architecture in genome.architectures.items()
     )
-
-
-def describe_architecture(architecture: Architecture) -> str:
-    """The shape of a network, such as `64-64 relu`."""
-    words = [join(architecture.hidden), architecture.activation]
-    if architecture.channels:
-        words.insert(0, f"channels {join(architecture.channels)},")
-    words += [name for name in ("layer_norm", "dueling") if getattr(architecture, name)]
-    return " ".join(words)
 
 
 def describe_number(value: float, digits: int = DIGITS) -> str:
@@ -52,8 +45,15 @@ def describe_number(value: float, digits: int = DIGITS) -> str:
     return f"{value:.{digits}g}"
 
 
-def join(sizes: Sequence[int]) -> str:
-    """Sizes of layers, such as 64-96."""
+def _describe_architecture(architecture: Architecture) -> str:
+    words = [_join(architecture.hidden), architecture.activation]
+    if architecture.channels:
+        words.insert(0, f"channels {_join(architecture.channels)},")
+    words += [name for name in ("layer_norm", "dueling") if getattr(architecture, name)]
+    return " ".join(words)
+
+
+def _join(sizes: Sequence[int]) -> str:
     return "-".join(str(size) for size in sizes)
 
 
@@ -62,23 +62,25 @@ def _prefix(genome: Genome, network: str) -> str:
     return f"{network} " if len(genome.architectures) > 1 else ""
 
 
-def _hyperparameter_changes(parent: Genome, child: Genome) -> Iterator[str]:
-    for name, old in parent.hyperparameters.items():
-        new = child.hyperparameters[name]
-        if old == new:
-            continue
-        for digits in range(DIGITS, EXACT + 1):
-            texts = describe_number(old, digits), describe_number(new, digits)
-            if texts[0] != texts[1]:
-                break
-        yield f"{name} {' → '.join(texts)}"
+def _number_change(old: float, new: float) -> str:
+    for digits in range(DIGITS, EXACT + 1):
+        texts = describe_number(old, digits), describe_number(new, digits)
+        if texts[0] != texts[1]:
+            break
+    return " → ".join(texts)
 
 
 def _architecture_changes(old: Architecture, new: Architecture) -> Iterator[str]:
-    yield from _layer_changes(old, new)
-    for name in ("channels", "kernels", "strides"):
+    sizes = ["channels", "kernels", "strides"]
+    if layer := _extra_layer(new, old):
+        yield f"layer {layer} added: {_join(new.hidden)}"
+    elif layer := _extra_layer(old, new):
+        yield f"layer {layer} removed: {_join(new.hidden)}"
+    else:
+        sizes.insert(0, "gated" if old.hidden == new.hidden else "hidden")
+    for name in sizes:
         if getattr(old, name) != getattr(new, name):
-            yield f"{name} {join(getattr(old, name))} → {join(getattr(new, name))}"
+            yield f"{name} {_join(getattr(old, name))} → {_join(getattr(new, name))}"
     if old.activation != new.activation:
         yield f"activation {old.activation} → {new.activation}"
     for name in ("layer_norm", "dueling"):
@@ -86,26 +88,11 @@ def _architecture_changes(old: Architecture, new: Architecture) -> Iterator[str]
             yield f"{name} {'on' if getattr(new, name) else 'off'}"
 
 
-def _layer_changes(old: Architecture, new: Architecture) -> Iterator[str]:
-    if new.depth == old.depth + 1 and (layer := _extra_layer(new, old)):
-        yield f"layer {layer} added: {join(new.hidden)}"
-    elif new.depth == old.depth - 1 and (layer := _extra_layer(old, new)):
-        yield f"layer {layer} removed: {join(new.hidden)}"
-    elif old.hidden != new.hidden:
-        yield f"hidden {join(old.hidden)} → {join(new.hidden)}"
-    elif old.gated != new.gated:
-        layers = zip(old.gated, new.gated, strict=True)
-        for layer, (before, after) in enumerate(layers, 1):
-            if before != after:
-                yield f"layer {layer} {'gated' if after else 'no longer gated'}"
-
-
 def _extra_layer(deeper: Architecture, other: Architecture) -> int | None:
     """The layer, counted from 1, without which the deeper network is the other; the last of any."""
-    for by_gates in (True, False):
-        for k in reversed(range(deeper.depth)):
-            hidden = deeper.hidden[:k] + deeper.hidden[k + 1 :]
-            gated = deeper.gated[:k] + deeper.gated[k + 1 :]
-            if hidden == other.hidden and (gated == other.gated or not by_gates):
-                return k + 1
+    for k in reversed(range(deeper.depth)):
+        hidden = deeper.hidden[:k] + deeper.hidden[k + 1 :]
+        gated = deeper.gated[:k] + deeper.gated[k + 1 :]
+        if (hidden, gated) == (other.hidden, other.gated):
+            return k + 1
     return None

@@ -6,8 +6,7 @@ that was at the end of generation g - 1, or of an earlier one if that was the be
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -62,14 +61,7 @@ def birth(
     Others are copies of their parent as it was at the end of generation `copied`.
     """
     change = "initial" if parent is None else describe_change(parent, genome)
-    return {
-        "event": "birth",
-        "generation": genome.born,
-        "place": place,
-        "genome": genome.to_json(),
-        "change": change,
-        "copied": copied,
-    }
+    return asdict(Birth("birth", genome.born, place, genome, change, copied))
 
 
 def fitness_line(
@@ -83,16 +75,8 @@ def fitness_line(
     error: float,
 ) -> dict[str, Any]:
     """The line of an agent's evaluation; what is not finite is null."""
-    return {
-        "event": "fitness",
-        "generation": generation,
-        "env_steps": env_steps,
-        "own_steps": own_steps,
-        "place": place,
-        "id": id,
-        "fitness": fitness if math.isfinite(fitness) else None,
-        "error": error if math.isfinite(error) else None,
-    }
+    known = (value if math.isfinite(value) else None for value in (fitness, error))
+    return asdict(FitnessLine("fitness", generation, env_steps, own_steps, place, id, *known))
 
 
 class Ancestor(NamedTuple):
@@ -113,7 +97,6 @@ class Ancestor(NamedTuple):
 class Effect(NamedTuple):
     """What a mutation brought: a child's first fitness beside its parent's when it left that."""
 
-    id: int  # of the child
     parent: float | None  # fitness when the child left it; None: it has none, or it was dead
     first: float | None  # at the end of the child's first generation; None: not known, or dead
     stayed: float | None  # fitness of the parent at that same time; None: it was gone, or dead
@@ -132,53 +115,27 @@ class Lineage:
     fitness: dict[int, list[FitnessLine]] = field(default_factory=dict)  # by id, in order
 
     def add(self, line: Birth | FitnessLine) -> None:
-        """Take a line in; ValueError if it contradicts those before it."""
+        """Take a line in; ValueError if it is of somebody unknown, or of a second birth."""
         if isinstance(line, FitnessLine):
-            self._add_fitness(line)
+            if line.id not in self.births:
+                raise ValueError(f"agent {line.id} has a fitness, but was never born")
+            self.fitness[line.id].append(line)
             return
-        self._check_genome(line.genome)
-        if line.genome.born != line.generation:
-            raise ValueError(f"agent {line.genome.id} is born in two generations")
-        if line.genome.parent is not None:
-            self._check_parent(line, line.genome.parent)
-        self.births[line.genome.id] = line
-        self.fitness[line.genome.id] = []
-
-    def _check_genome(self, genome: Genome) -> None:
-        if genome.id in self.births:
-            raise ValueError(f"agent {genome.id} is born twice")
-        if not all(math.isfinite(value) for value in genome.hyperparameters.values()):
-            raise ValueError(f"agent {genome.id} has a hyperparameter that is not finite")
-        for first in list(self.births.values())[:1]:
-            for part in ("architectures", "hyperparameters"):
-                if getattr(genome, part).keys() != getattr(first.genome, part).keys():
-                    raise ValueError(f"agent {genome.id} has other {part} than the first agent")
-
-    def _check_parent(self, line: Birth, parent: int) -> None:
-        id = line.genome.id
-        if parent not in self.births:
+        id, parent = line.genome.id, line.genome.parent
+        if id in self.births:
+            raise ValueError(f"agent {id} is born twice")
+        if parent is not None and parent not in self.births:
             raise ValueError(f"agent {id} has a parent, {parent}, that is not there")
-        born = self.births[parent].generation
-        if line.generation <= born:
-            raise ValueError(f"agent {id} is not younger than its parent, {parent}")
-        if not born <= left(line) < line.generation:
-            raise ValueError(f"agent {id} left its parent at another time than it lived")
-
-    def _add_fitness(self, line: FitnessLine) -> None:
-        if line.id not in self.births:
-            raise ValueError(f"agent {line.id} has a fitness, but was never born")
-        before = self.fitness[line.id]
-        first = before[-1].generation + 1 if before else self.births[line.id].generation
-        if line.generation < first:
-            raise ValueError(f"the fitness of agent {line.id} goes back in time")
-        before.append(line)
+        self.births[id], self.fitness[id] = line, []
 
     def ancestry(self, id: int, until: int | None = None) -> list[Ancestor]:
         """The line of descent of an agent, from its first ancestor to itself; KeyError if unknown.
 
         `until` is the last generation that counts, by default the agent's last evaluation.
         """
-        line = list(self._upwards(id))[::-1]
+        line = [self.births[id]]
+        while (parent := line[0].genome.parent) is not None:
+            line.insert(0, self.births[parent])
         ends = [left(after) + 1 for _, after in pairwise(line)]
         if until is None:
             evaluated = self.fitness[id]
@@ -193,22 +150,16 @@ class Lineage:
 
     def effect(self, child: Birth) -> Effect:
         """How good a child was at first, and its parent when the child left it."""
-        id, parent = child.genome.id, child.genome.parent
+        parent = child.genome.parent
         return Effect(
-            id,
             self._fitness_at(parent, left(child)),
-            self._fitness_at(id, child.generation),
+            self._fitness_at(child.genome.id, child.generation),
             self._fitness_at(parent, child.generation),
         )
 
     def _fitness_at(self, id: int | None, generation: int) -> float | None:
         own = [] if id is None else self.fitness[id]
         return next((line.fitness for line in own if line.generation == generation), None)
-
-    def _upwards(self, id: int | None) -> Iterator[Birth]:
-        while id is not None:
-            yield self.births[id]
-            id = self.births[id].genome.parent
 
 
 def left(child: Birth) -> int:
@@ -223,30 +174,22 @@ def parse_line(line: bytes) -> Birth | FitnessLine:
 
 def read_lineage(path: str | Path) -> Lineage:
     """Read lineage.jsonl; a last line that is cut off, as while a run is writing, is left out."""
-    lineage = Lineage()
-    for number, line in enumerate(whole_lines(Path(path)), 1):
-        try:
-            lineage.add(parse_line(line))
-        except ValueError as error:  # pydantic's is one, too
-            raise RunError(one_line(f"{path}: line {number}: {_reason(error)}")) from None
-    if not lineage.births:
-        raise RunError(one_line(f"{path}: has no births, so it is not the lineage of a run"))
-    return lineage
-
-
-def whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file that is still written to; RunError if it cannot be read."""
+    lineage, where = Lineage(), f"{path}"
     try:
-        return path.read_bytes().split(b"\n")[:-1]
+        for number, line in enumerate(Path(path).read_bytes().split(b"\n")[:-1], 1):
+            where = f"{path}: line {number}"
+            lineage.add(parse_line(line))
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise RunError(one_line(f"{path}: cannot be read: {reason}")) from None
-
-
-def _reason(error: ValueError) -> str:
-    if isinstance(error, ValidationError):
-        return f"not a birth or a fitness of this version: {first_problem(error, skip=1)}"
-    return str(error)
+        reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
+    except ValidationError as error:
+        reason = f"not a birth or a fitness of this version: {first_problem(error, skip=1)}"
+    except ValueError as error:
+        reason = str(error)
+    else:
+        if lineage.births:
+            return lineage
+        reason = "has no births, so it is not the lineage of a run"
+    raise RunError(one_line(f"{where}: {reason}"))
 
 
 def first_problem(error: ValidationError, skip: int = 0) -> str:

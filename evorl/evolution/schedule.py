@@ -9,24 +9,18 @@ Legend: a segment is what held from its step until that of the next.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, ValidationError, create_model, model_validator
+import yaml
+from pydantic import PlainValidator, TypeAdapter, ValidationError, model_validator
 
 from evorl.config import (
-    MOST,
-    Activation,
-    Channels,
     Count,
-    Pixels,
     RunConfig,
     Section,
-    Units,
     describe,
-    dump_yaml,
     explain,
     option,
     parse_config,
@@ -34,10 +28,9 @@ from evorl.config import (
     refusal,
     refuse,
     refuse_override,
-    resolve,
 )
 from evorl.errors import ConfigError, one_line
-from evorl.evolution.lineage import Ancestor
+from evorl.evolution.lineage import Ancestor, first_problem
 from evorl.genome import Architecture
 
 # The options that `config_for_schedule` takes from the schedule, beside the hyperparameters. Its
@@ -79,29 +72,16 @@ class Schedule:
 
     def to_yaml(self, heading: str = "") -> str:
         """The text that read_schedule reads back to an equal schedule."""
-        shapes = {name: _given(own) for name, own in self.architectures.items()}
-        lines = [
-            *([f"# {one_line(heading)}"] if heading else []),
-            dump_yaml({"env": self.env}).rstrip("\n"),
-            dump_yaml({"algorithm": self.algorithm}).rstrip("\n"),
-            f"steps: {self.steps}  # the agent's own training steps",
-            f"architectures: {flow_text(shapes)}",
-            "schedule:",
-            *(f"  - {flow_text({'step': step} | values)}" for step, values in self.segments),
-        ]
-        return "\n".join(lines) + "\n"
-
-
-def flow_text(value: Any) -> str:
-    """Numbers, names, lists and mappings as YAML on one line."""
-    match value:
-        case dict():
-            return "{" + ", ".join(f"{key}: {flow_text(item)}" for key, item in value.items()) + "}"
-        case list():
-            return "[" + ", ".join(flow_text(item) for item in value) + "]"
-        case bool():
-            return str(value).lower()
-    return str(value)
+        values = {
+            "env": self.env,
+            "algorithm": self.algorithm,
+            "steps": self.steps,
+            "architectures": {name: _given(own) for name, own in self.architectures.items()},
+            "schedule": [{"step": step} | values for step, values in self.segments],
+        }
+        # one line for each segment: its numbers are on the innermost level
+        text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=10**6)
+        return (f"# {one_line(heading)}\n" if heading else "") + text
 
 
 def schedule_of(config: RunConfig, ancestry: Sequence[Ancestor], steps: int) -> Schedule:
@@ -147,18 +127,18 @@ def config_for_schedule(config: RunConfig, schedule: Schedule) -> RunConfig:
     network = _given(next(iter(schedule.architectures.values())))
     network.pop("gated", None)
     data["network"] |= network
-    data["algorithm"] |= schedule.at(0)
     data["population"] = {"size": 1}
     data["evolution"] = {"method": "none"}
     data["replay"]["share"] = "agent"  # it has nobody to share with
     data["budget"] |= {"env_steps": schedule.steps, "counts": "training"}
-    largest = max(part.hyperparameters.get("batch_size", 0) for part in schedule.segments)
-    if largest > config.replay.capacity:
-        raise ConfigError(
-            f"replay.capacity: must be at least the schedule's largest batch size, {largest},"
-            f" got {config.replay.capacity}"
-        )
-    return parse_config(data, source="config along the schedule")
+    known, found = config.algorithm.hyperparameters.keys(), config
+    for place, (_, values) in reversed(list(enumerate(schedule.segments))):  # the first one counts
+        if odd := sorted(known ^ values.keys()):
+            what = f"schedule.{place}: must have all hyperparameters, and nothing else"
+            raise ConfigError(f"{what}; look at {', '.join(odd)}")
+        data["algorithm"] |= values
+        found = parse_config(data, source=f"config with schedule.{place}")
+    return found
 
 
 def read_schedule(path: str | Path) -> Schedule:
@@ -171,84 +151,44 @@ def parse_schedule(data: Any, source: str) -> Schedule:
     if not isinstance(data, dict):
         got = describe(data)
         raise ConfigError(one_line(f"{source}: expected the mapping of a schedule, got {got}"))
-    name = data.get("algorithm")
     try:
-        model = _file_model(resolve("algorithm", name if isinstance(name, str) else "dqn"))
-    except ConfigError as error:
-        raise ConfigError(one_line(f"{source}: algorithm: {error}")) from None
-    try:
-        found = model.model_validate(data)
+        found = _ScheduleFile.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(explain(error, model, source, {})) from None
-    segments = tuple(Segment(p.step, p.model_dump(exclude={"step"})) for p in found.schedule)
-    shapes = {name: own.build() for name, own in found.architectures.items()}
-    return Schedule(found.env, found.steps, shapes, segments, found.algorithm)
+        raise ConfigError(explain(error, _ScheduleFile, source, {})) from None
+    segments = (
+        Segment(own["step"], {n: own[n] for n in own if n != "step"}) for own in found.schedule
+    )
+    return Schedule(found.env, found.steps, found.architectures, tuple(segments), found.algorithm)
 
 
-class _ArchitectureFile(Section):
-    hidden: list[Units] = option(..., "Units of each hidden layer.", min_length=1, max_length=8)
-    activation: Activation = option(..., "Activation after every hidden layer.")
-    layer_norm: bool = False
-    dueling: bool = False
-    gated: list[bool] = Field(default=[], max_length=8)
-    channels: list[Channels] = Field(default=[], max_length=8)
-    kernels: list[Pixels] = Field(default=[])
-    strides: list[Pixels] = Field(default=[])
-
-    def build(self) -> Architecture:
-        """As agents have it; ValueError if its parts don't fit each other."""
-        values = self.model_dump()
-        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        return Architecture(**(values | lists))
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "_ArchitectureFile":
-        try:
-            self.build()
-        except ValueError as error:
-            refusal("", str(error))
-        return self
-
-
-class _SegmentFile(Section):
-    step: int = option(..., "The agent's own step at which it begins.", ge=0, le=MOST)
+def _architecture(values: Any) -> Architecture:
+    try:
+        return TypeAdapter(Architecture).validate_python(values)
+    except ValidationError as error:
+        refusal("", first_problem(error))
 
 
 class _ScheduleFile(Section):
     env: str = option(..., "Gymnasium environment id, such as CartPole-v1.", min_length=1)
     algorithm: str = option(..., "The algorithm's name, such as dqn.")
     steps: Count = option(..., "The agent's own training steps in all.")
-    architectures: dict[str, _ArchitectureFile] = option(
+    architectures: dict[str, Annotated[Architecture, PlainValidator(_architecture)]] = option(
         ..., "The architecture of each network, by its name.", min_length=1
     )
-    schedule: list[_SegmentFile] = option(
+    schedule: list[dict[str, Any]] = option(
         ..., "The hyperparameters, by the step from which they hold.", min_length=1
     )
 
     @model_validator(mode="after")
     def _ascends(self) -> "_ScheduleFile":
-        steps = [part.step for part in self.schedule]
+        steps: list[Any] = [part.get("step") for part in self.schedule]
         if steps[0] != 0:
             refuse("schedule.0.step", "be 0", steps[0])
-        for place, (before, after) in enumerate(pairwise(steps), 1):
-            if after <= before:
-                refuse(f"schedule.{place}.step", f"be greater than the one before, {before}", after)
-        if steps[-1] >= self.steps:
-            refuse("steps", f"be greater than the last segment's step, {steps[-1]}", self.steps)
+        for place, (before, after) in enumerate(pairwise([*steps, self.steps]), 1):
+            if type(after) is not int or after <= before:
+                where = f"schedule.{place}.step" if place < len(steps) else "steps"
+                refuse(where, f"be a whole number greater than the step before, {before}", after)
         return self
-
-
-@cache
-def _file_model(algorithm: Any) -> type[_ScheduleFile]:
-    """The file of a schedule whose every segment has all of this algorithm's hyperparameters."""
-    values: dict[str, Any] = {
-        name: (field.rebuild_annotation(), option(..., field.description or ""))
-        for name, field in algorithm.hyperparameter_fields().items()
-    }
-    segment = create_model("Segment", __base__=_SegmentFile, **values)
-    about = _ScheduleFile.model_fields["schedule"].description or ""
-    segments: Any = (list[segment], option(..., about, min_length=1))  # type: ignore[valid-type]
-    return create_model("Schedule", __base__=_ScheduleFile, schedule=segments)
 
 
 def _given(architecture: Architecture) -> dict[str, Any]:

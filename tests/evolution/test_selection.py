@@ -9,8 +9,16 @@ from scipy import stats
 
 from evorl.config import parse_config
 from evorl.errors import ConfigError, RunError
-from evorl.evolution.fitness import MEAN, Fitness, iqm, mean, median
-from evorl.evolution.selection import Tournament, Truncation, require_lead
+from evorl.evolution.selection import (
+    MEAN,
+    Fitness,
+    Tournament,
+    Truncation,
+    iqm,
+    mean,
+    median,
+    require_lead,
+)
 
 DEAD = -np.inf
 values = st.one_of(
