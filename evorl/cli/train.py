@@ -63,7 +63,7 @@ def train(
     evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
     from evorl.config import load_config
-    from evorl.evolution import read_schedule, refuse_fixed
+    from evorl.evolution import read_schedule
 
     console = make_console(quiet, verbose)
     if resume and replay_schedule:
@@ -74,19 +74,25 @@ def train(
     if replay_schedule is None:
         run_and_print(loaded, console, resume=resume)
     else:
-        refuse_fixed(loaded, overrides)
-        _replay(loaded, read_schedule(replay_schedule), seeds or 1, console)
+        _replay(loaded, overrides, read_schedule(replay_schedule), seeds or 1, console)
 
 
-def _replay(config: "RunConfig", schedule: "Schedule", seeds: int, console: "Console") -> None:
+def _replay(
+    config: "RunConfig",
+    overrides: tuple[str, ...],
+    schedule: "Schedule",
+    seeds: int,
+    console: "Console",
+) -> None:
     from evorl.evolution import config_for_schedule
 
+    alone = config_for_schedule(config, schedule, overrides)
     if config.population.size > 1 and config.replay.share != "agent":
         console.warn(
             f"with replay.share: {config.replay.share} the schedule's agent learned from"
             f" {config.population.size} agents' experience, now it has its own only"
         )
-    runs = [_seeded(config_for_schedule(config, schedule), config.seed + i) for i in range(seeds)]
+    runs = [_seeded(alone, config.seed + i) for i in range(seeds)]
     if config.run.if_exists == "error":
         _refuse_existing(runs)
     from evorl.distributed import World

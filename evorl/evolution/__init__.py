@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.evolution.describe import NOISE, describe_architectures, describe_number
-    from evorl.evolution.explore import Space, Spaces, make_explore
+    from evorl.evolution.explore import Space, Spaces
     from evorl.evolution.lineage import (
+        NOISE,
         Ancestor,
         Birth,
         Effect,
         FitnessLine,
         Lineage,
         birth,
+        describe_architectures,
+        describe_number,
         first_problem,
         fitness_line,
         left,
@@ -21,12 +23,12 @@ if TYPE_CHECKING:
         read_lineage,
     )
     from evorl.evolution.mutation import Mutation
+    from evorl.evolution.pb2 import make_explore
     from evorl.evolution.schedule import (
         Schedule,
         config_for_schedule,
         parse_schedule,
         read_schedule,
-        refuse_fixed,
         schedule_of,
     )
     from evorl.evolution.selection import MEAN, Fitness, Selection

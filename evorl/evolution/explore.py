@@ -166,12 +166,3 @@ class Explore:
 
     def restore(self, state: list[list[float]]) -> None:
         """Continue from an earlier `state`."""
-
-
-def make_explore(config: ExploreConfig, spaces: Spaces) -> Explore:
-    """The strategy that a configuration names."""
-    if config.strategy != "pb2":
-        return Explore(config, spaces)
-    from evorl.evolution.pb2 import PB2  # it loads scipy
-
-    return PB2(config, spaces)

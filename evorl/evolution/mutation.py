@@ -6,7 +6,7 @@ the child. It may change architectures and hyperparameters of the genome; the re
 
 import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from evorl.evolution.surgery import (
     reset_dormant,
 )
 from evorl.genome import Activation, Architecture, Genome
-from evorl.networks import NetworkSpec, Parameters, Spec, row_shapes
+from evorl.networks import NetworkSpec, Spec, row_shapes
 from evorl.population import PARTS, AgentState
 
 T = TypeVar("T")
@@ -174,61 +174,47 @@ class Mutation:
         self, name: str, parent: Genome, state: AgentState, random: Generator
     ) -> tuple[Genome, AgentState]:
         """What a mutation of the user's makes of copies; RunError if that does not fit the run."""
-        online, target, m, v = map(_copied, state[:4])
-        genome = dataclasses.replace(
-            parent,
-            architectures=dict(parent.architectures),
-            hyperparameters=dict(parent.hyperparameters),
-        )
+        who = f"evolution.mutation: {name!r}"
+        architectures, values = dict(parent.architectures), dict(parent.hyperparameters)
+        genome = dataclasses.replace(parent, architectures=architectures, hyperparameters=values)
+        online, target, m, v = ({n: x.clone() for n, x in part.items()} for part in state[:4])
+        own = AgentState(online, target, m, v, state.steps)
         try:
-            own = AgentState(online, target, m, v, state.steps)
-            found = resolve("mutation", name)(genome, own, random)
+            child, after = resolve("mutation", name)(genome, own, random)
+            values = _plain(child.hyperparameters)
+            problem = self._wrong_values(values) or self._wrong_weights(child, after, state)
         except Exception as error:
-            _refuse(name, f"raised {raised(error)}", error)
-        match found:
-            case (Genome() as child, AgentState() as after):
-                self._check_weights(name, child, after, parent, state)
-            case _:
-                _refuse(name, f"must return a genome and a state, got {found!r:.60}")
-        values = self._checked_values(name, child)
+            raise RunError(one_line(f"{who} raised {raised(error)}")) from error
+        if problem:
+            raise RunError(one_line(f"{who} returned {problem}"))
+        values = {name: values[name] for name in self.algorithm.hyperparameters}
         return dataclasses.replace(child, hyperparameters=values), after
 
-    def _checked_values(self, mutation: str, child: Genome) -> dict[str, int | float]:
-        """All hyperparameters as the algorithm declares them."""
-        model, own = type(self.algorithm), child.hyperparameters
-        if odd := sorted(self.algorithm.hyperparameters.keys() ^ own.keys()):
-            _refuse(mutation, f"returned other hyperparameters than there are: {', '.join(odd)}")
-        plain = {n: v.item() if isinstance(v, np.generic) else v for n, v in own.items()}
+    def _wrong_values(self, values: Mapping[str, float]) -> str:
+        if odd := sorted(self.algorithm.hyperparameters.keys() ^ values.keys()):
+            return f"other hyperparameters than there are: {', '.join(odd)}"
+        model = type(self.algorithm)
         try:
-            checked = model.model_validate(self.algorithm.model_dump() | plain)
+            model.model_validate(self.algorithm.model_dump() | values)
         except ValidationError as error:
-            _refuse(mutation, f"returned hyperparameters.{explain(error, model, '', {})}")
-        return checked.hyperparameters
+            return f"hyperparameters.{explain(error, model, '', {})}"
+        return ""
 
-    def _check_weights(
-        self, mutation: str, child: Genome, after: AgentState, parent: Genome, before: AgentState
-    ) -> None:
-        """Names and shapes as the architectures have them, and finite numbers in them."""
-        if child.architectures.keys() != parent.architectures.keys():
-            names = f"{sorted(child.architectures)} instead of {sorted(parent.architectures)}"
-            _refuse(mutation, f"returned architectures of {names}")
-        try:
-            shapes = row_shapes(self.specs, child.architectures)
-        except (ValueError, AttributeError) as error:
-            _refuse(mutation, f"returned architectures that cannot be: {error}", error)
+    def _wrong_weights(self, child: Genome, after: AgentState, before: AgentState) -> str:
+        """Which weight is not as the architectures have it, or not finite."""
         dtype = next(iter(before.online.values())).dtype
+        shapes = row_shapes(self.specs, child.architectures)
         for part in PARTS:
             own = getattr(after, part)
-            for name in {**shapes, **own}:
-                tensor = own.get(name)
-                got, rule = type(tensor).__name__, f"{dtype} and shape {shapes.get(name)}"
-                if isinstance(tensor, torch.Tensor):
-                    got = f"{tensor.dtype} and shape {tuple(tensor.shape)}"
-                    if got == rule and not tensor.isfinite().all():
-                        _refuse(mutation, f"returned state.{part}: {name} is not finite")
-                if got != rule:
-                    what = f"returned state.{part}: {name} must be a tensor of {rule}"
-                    _refuse(mutation, f"{what}, as its architecture says, got {got}")
+            found = {name: (tuple(x.shape), x.dtype) for name, x in own.items()}
+            wanted = {name: (shape, dtype) for name, shape in shapes.items()}
+            for name in {**wanted, **found}:
+                if found.get(name) != wanted.get(name):
+                    rule = f"must be {wanted.get(name)} by its architecture"
+                    return f"state.{part}: {name} {rule}, got {found.get(name)}"
+                if not own[name].isfinite().all():
+                    return f"state.{part}: {name} is not finite"
+        return ""
 
 
 def _with_architecture(genome: Genome, name: str, changed: Architecture) -> Genome:
@@ -239,9 +225,6 @@ def _draw(choices: list[T], random: Generator) -> T:
     return choices[int(random.integers(len(choices)))]
 
 
-def _copied(weights: Parameters) -> Parameters:
-    return {name: tensor.clone() for name, tensor in weights.items()}
-
-
-def _refuse(mutation: str, what: str, cause: Exception | None = None) -> NoReturn:
-    raise RunError(one_line(f"evolution.mutation: {mutation!r} {what}")) from cause
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of Python's own, which JSON knows."""
+    return {n: v.item() if isinstance(v, np.generic) else v for n, v in values.items()}

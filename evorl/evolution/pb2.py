@@ -236,3 +236,8 @@ def _spread(values: Floats) -> float:
     """Their standard deviation, or 1 if they are equal but for rounding."""
     spread = float(values.std())
     return spread if spread > 1e-12 * float(np.abs(values).max()) else 1.0
+
+
+def make_explore(config: ExploreConfig, spaces: Spaces) -> Explore:
+    """The strategy that a configuration names."""
+    return (PB2 if config.strategy == "pb2" else Explore)(config, spaces)

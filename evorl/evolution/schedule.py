@@ -8,7 +8,7 @@ Legend: a segment is what held from its step until that of the next.
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -32,20 +32,6 @@ from evorl.config import (
 from evorl.errors import ConfigError, one_line
 from evorl.evolution.lineage import Ancestor, first_problem
 from evorl.genome import Architecture
-
-# The options that `config_for_schedule` takes from the schedule, beside the hyperparameters. Its
-# steps are steps of training.
-FIXED = frozenset(
-    {
-        ("population",),
-        ("evolution",),
-        ("replay", "share"),
-        ("budget", "env_steps"),
-        ("budget", "counts"),
-        ("algorithm", "name"),
-        *(("network", field.name) for field in fields(Architecture) if field.name != "gated"),
-    }
-)
 
 
 class Segment(NamedTuple):
@@ -103,34 +89,35 @@ def schedule_of(config: RunConfig, ancestry: Sequence[Ancestor], steps: int) -> 
     return Schedule(config.env.id, steps, shapes, tuple(segments), config.algorithm.name)
 
 
-def refuse_fixed(config: RunConfig, overrides: Sequence[str]) -> None:
-    """ConfigError that names the first option which is given, but fixed by any schedule."""
-    own = {("algorithm", name) for name in config.algorithm.hyperparameters}
-    why = "is fixed by the schedule that is replayed; leave it out"
-    for text in overrides:
-        refuse_override(text, FIXED | own, why)
-
-
-def config_for_schedule(config: RunConfig, schedule: Schedule) -> RunConfig:
+def config_for_schedule(
+    config: RunConfig, schedule: Schedule, overrides: Sequence[str] = ()
+) -> RunConfig:
     """The configuration of one agent that trains by the schedule, without selection.
 
-    It takes what is FIXED from the schedule; the run may still end early, at budget.stop_at. What
-    no configuration can say, such as gated layers, is left to the schedule's own architectures.
+    What the schedule fixes cannot be overridden; the run may still end early, at budget.stop_at.
+    Gated layers, which no configuration has, are left to the schedule's own architectures.
     """
-    for option_, own, other in (
+    for what, own, other in (
         ("env.id", config.env.id, schedule.env),
         ("algorithm.name", config.algorithm.name, schedule.algorithm),
     ):
         if own != other:
-            raise ConfigError(one_line(f"{option_}: is {own}, but the schedule is for {other}"))
-    data = config.model_dump()
+            raise ConfigError(one_line(f"{what}: is {own}, but the schedule is for {other}"))
     network = _given(next(iter(schedule.architectures.values())))
     network.pop("gated", None)
-    data["network"] |= network
-    data["population"] = {"size": 1}
-    data["evolution"] = {"method": "none"}
-    data["replay"]["share"] = "agent"  # it has nobody to share with
-    data["budget"] |= {"env_steps": schedule.steps, "counts": "training"}
+    sections = {"population": {"size": 1}, "evolution": {"method": "none"}}
+    options: dict[str, dict[str, Any]] = {
+        "network": network,
+        "algorithm": schedule.at(0) | {"name": schedule.algorithm},
+        "replay": {"share": "agent"},  # it has nobody to share with
+        "budget": {"env_steps": schedule.steps, "counts": "training"},
+    }
+    fixed = {(name,) for name in sections} | {(s, name) for s in options for name in options[s]}
+    for text in overrides:
+        refuse_override(text, fixed, "is fixed by the schedule that is replayed; leave it out")
+    data = config.model_dump() | sections
+    for name, values in options.items():
+        data[name] |= values
     known, found = config.algorithm.hyperparameters.keys(), config
     for place, (_, values) in reversed(list(enumerate(schedule.segments))):  # the first one counts
         if odd := sorted(known ^ values.keys()):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evorl.evolution.describe import describe_architectures, describe_change, describe_number
+from evorl.evolution.lineage import describe_architectures, describe_change, describe_number
 from evorl.genome import Architecture, Genome
 from tests.synthetic import child, initial
 

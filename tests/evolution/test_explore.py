@@ -6,7 +6,8 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from evorl.config import ExploreConfig
-from evorl.evolution.explore import Space, make_explore
+from evorl.evolution.explore import Space
+from evorl.evolution.pb2 import make_explore
 from tests.evolution.test_spaces import allows
 
 SPACES = {

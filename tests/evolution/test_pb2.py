@@ -10,8 +10,8 @@ from scipy import optimize, stats as scipy_stats
 
 from evorl.config import ExploreConfig
 from evorl.evolution import pb2
-from evorl.evolution.explore import Space, make_explore
-from evorl.evolution.pb2 import GaussianProcess, fit
+from evorl.evolution.explore import Space
+from evorl.evolution.pb2 import GaussianProcess, fit, make_explore
 from tests.evolution.test_spaces import allows
 
 SPACES = {

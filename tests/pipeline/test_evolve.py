@@ -10,8 +10,9 @@ import torch
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import ExploreConfig, MutationConfig
-from evorl.evolution.explore import Space, make_explore
+from evorl.evolution.explore import Space
 from evorl.evolution.mutation import Mutation
+from evorl.evolution.pb2 import make_explore
 from evorl.evolution.selection import MEAN, Truncation
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
