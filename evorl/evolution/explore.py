@@ -8,7 +8,6 @@ follow from what raised fitness so far (pb2.py).
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,17 +21,13 @@ Floats = npt.NDArray[np.float64]
 Values = Mapping[str, float]  # by hyperparameter
 
 
-class _Scale(NamedTuple):
-    there: Callable[[float], float]
-    back: Callable[[float], float]
-
-
-_SCALES = {
-    "linear": _Scale(float, float),
-    "log": _Scale(math.log, math.exp),
-    "reverse_log": _Scale(lambda x: -math.log1p(-x), lambda y: -math.expm1(-y)),
-    "integer": _Scale(float, float),
-    "power_of_two": _Scale(math.log2, lambda y: 2.0 ** round(y)),
+# to a scale on which steps are alike, and back
+_SCALES: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
+    "linear": (float, float),
+    "log": (math.log, math.exp),
+    "reverse_log": (lambda x: -math.log1p(-x), lambda y: -math.expm1(-y)),
+    "integer": (float, float),
+    "power_of_two": (math.log2, lambda y: 2.0 ** round(y)),
 }
 
 
@@ -73,7 +68,8 @@ class Space:
         sign = 1 if up else -1
         match self.kind:
             case "choice":
-                moved = self._next_choice(value, up)
+                beyond = [other for other in self.values if (other - value) * sign > 0]
+                moved = min(beyond, key=lambda other: abs(other - value), default=value)
             case "power_of_two":  # also from a value between two powers
                 power = math.log2(max(value, 1))
                 moved = 2.0 ** (math.floor(power) + 1 if up else math.ceil(power) - 1)
@@ -93,7 +89,7 @@ class Space:
         if self.values:
             place = int(np.argmin([abs(value - other) for other in self.values]))
             return place / max(1, len(self.values) - 1)
-        there = _SCALES[self.kind].there
+        there, _ = _SCALES[self.kind]
         low, high = there(self.low), there(self.high)
         return (there(self._clip(value)) - low) / (high - low)
 
@@ -107,11 +103,6 @@ class Space:
         there, back = _SCALES[self.kind]
         low, high = there(self.low), there(self.high)
         return self._clip(back(low + unit * (high - low)))
-
-    def _next_choice(self, value: float, up: bool) -> float:
-        if up:
-            return min((other for other in self.values if other > value), default=self.high)
-        return max((other for other in self.values if other < value), default=self.low)
 
     def _clip(self, value: float) -> float:
         return self._typed(min(max(value, self.low), self.high))

@@ -6,7 +6,7 @@ the child. It may change architectures and hyperparameters of the genome; the re
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -181,7 +181,8 @@ class Mutation:
         own = AgentState(online, target, m, v, state.steps)
         try:
             child, after = resolve("mutation", name)(genome, own, random)
-            values = _plain(child.hyperparameters)
+            own_values = child.hyperparameters.items()  # numpy's are unknown to JSON
+            values = {n: v.item() if isinstance(v, np.generic) else v for n, v in own_values}
             problem = self._wrong_values(values) or self._wrong_weights(child, after, state)
         except Exception as error:
             raise RunError(one_line(f"{who} raised {raised(error)}")) from error
@@ -190,7 +191,7 @@ class Mutation:
         values = {name: values[name] for name in self.algorithm.hyperparameters}
         return dataclasses.replace(child, hyperparameters=values), after
 
-    def _wrong_values(self, values: Mapping[str, float]) -> str:
+    def _wrong_values(self, values: dict[str, int | float]) -> str:
         if odd := sorted(self.algorithm.hyperparameters.keys() ^ values.keys()):
             return f"other hyperparameters than there are: {', '.join(odd)}"
         model = type(self.algorithm)
@@ -201,7 +202,6 @@ class Mutation:
         return ""
 
     def _wrong_weights(self, child: Genome, after: AgentState, before: AgentState) -> str:
-        """Which weight is not as the architectures have it, or not finite."""
         dtype = next(iter(before.online.values())).dtype
         shapes = row_shapes(self.specs, child.architectures)
         for part in PARTS:
@@ -223,8 +223,3 @@ def _with_architecture(genome: Genome, name: str, changed: Architecture) -> Geno
 
 def _draw(choices: list[T], random: Generator) -> T:
     return choices[int(random.integers(len(choices)))]
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers of Python's own, which JSON knows."""
-    return {n: v.item() if isinstance(v, np.generic) else v for n, v in values.items()}

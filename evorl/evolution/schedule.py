@@ -3,13 +3,12 @@
     schedule = read_schedule("schedule.yaml")
     schedule.at(12_000)["lr"]
 
-Legend: a segment is what held from its step until that of the next.
+A segment is what held from its step until that of the next.
 """
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -20,7 +19,6 @@ from evorl.config import (
     Count,
     RunConfig,
     Section,
-    describe,
     explain,
     option,
     parse_config,
@@ -32,6 +30,8 @@ from evorl.config import (
 from evorl.errors import ConfigError, one_line
 from evorl.evolution.lineage import Ancestor, first_problem
 from evorl.genome import Architecture
+
+_ARCHITECTURE = TypeAdapter(Architecture)
 
 
 class Segment(NamedTuple):
@@ -135,9 +135,6 @@ def read_schedule(path: str | Path) -> Schedule:
 
 def parse_schedule(data: Any, source: str) -> Schedule:
     """A schedule from what its YAML says; ConfigError if it is wrong."""
-    if not isinstance(data, dict):
-        got = describe(data)
-        raise ConfigError(one_line(f"{source}: expected the mapping of a schedule, got {got}"))
     try:
         found = _ScheduleFile.model_validate(data)
     except ValidationError as error:
@@ -150,7 +147,7 @@ def parse_schedule(data: Any, source: str) -> Schedule:
 
 def _architecture(values: Any) -> Architecture:
     try:
-        return TypeAdapter(Architecture).validate_python(values)
+        return _ARCHITECTURE.validate_python(values)
     except ValidationError as error:
         refusal("", first_problem(error))
 
@@ -169,20 +166,14 @@ class _ScheduleFile(Section):
     @model_validator(mode="after")
     def _ascends(self) -> "_ScheduleFile":
         steps: list[Any] = [part.get("step") for part in self.schedule]
-        if steps[0] != 0:
-            refuse("schedule.0.step", "be 0", steps[0])
-        for place, (before, after) in enumerate(pairwise([*steps, self.steps]), 1):
-            if type(after) is not int or after <= before:
-                where = f"schedule.{place}.step" if place < len(steps) else "steps"
-                refuse(where, f"be a whole number greater than the step before, {before}", after)
+        whole = all(type(step) is int for step in steps)
+        if not whole or steps != sorted({0, *steps}) or steps[-1] >= self.steps:
+            rule = f"have whole steps that ascend from 0 to less than steps = {self.steps}"
+            refuse("schedule", rule, steps)
         return self
 
 
 def _given(architecture: Architecture) -> dict[str, Any]:
-    """Plain values, without the lists that are empty and gates that are not there."""
-    values = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in asdict(architecture).items()
-    }
-    values["gated"] = values["gated"] if any(values["gated"]) else []
+    """Plain values, without the lists that are empty."""
+    values = _ARCHITECTURE.dump_python(architecture, mode="json")
     return {name: value for name, value in values.items() if value != []}

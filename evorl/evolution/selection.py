@@ -1,23 +1,13 @@
 """Fitness, and by it who stays and who makes room for whose child.
 
-A fitness is a function of returns [E], of one or more episodes, to a number, the more the better. A
-selection gives `parents [P]`: agent i stays exactly as it is if parents[i] == i, else its place
+A fitness is a function of returns [E], of one or more episodes, to a number, the more the better;
+your own as `evaluation: {fitness: "my_module:lower_quantile"}`.
+
+A selection gives `parents [P]`: agent i stays exactly as it is if parents[i] == i, else its place
 goes to a child of agent parents[i]. So a survivor keeps its own place, and only further copies of
 it are children. Agents of equal fitness are ranked by index, the lowest first: as long as nobody
-has learnt anything, the same few places change and the rest keep their different weights.
-
-Your own are a function, and a subclass with `parents` whose fields are its options:
-
-    def lower_quantile(returns):
-        return np.quantile(returns, 0.25)
-
-    class Roulette(Selection):
-        temperature: float = option(1.0, "How little fitness counts.", gt=0)
-
-        def parents(self, fitness, random): ...
-
-    evaluation: {fitness: "my_module:lower_quantile"}
-    evolution: {selection: {kind: "my_module:Roulette", temperature: 0.5}}
+has learnt anything, the same few places change and the rest keep their different weights. Your own
+is a subclass, whose fields are its options: `selection: {kind: "my_module:Roulette", heat: 0.5}`.
 
 Legend: P agents, L latest evaluations, E episodes of each, n episodes.
 """
@@ -113,16 +103,14 @@ class Fitness:
         return np.resize(returns, episodes)
 
     def _values(self, returns: Floats) -> Floats:
-        """Of returns [n], or [P] of [n, P]."""
+        """Of returns [n], or [P] of [n, P]; RunError if the function has none."""
         found: Floats = np.apply_along_axis(self._value, 0, returns)
         return found
 
     def _without_each(self, returns: Floats) -> Floats:
-        """The same [n] or [n, P] without each of the n episodes."""
         return np.stack([self._values(np.delete(returns, i, 0)) for i in range(len(returns))])
 
     def _value(self, returns: Floats) -> float:
-        """Of one agent; RunError if the function has none."""
         if not np.isfinite(returns).all():
             return -np.inf
         who = f"evaluation.fitness: {self.name!r}"
@@ -183,7 +171,6 @@ class Selection(Section):
         living = np.isfinite(values)
         if not living.any():
             raise ValueError("no agent is alive: none has a finite fitness")
-        counted = np.where(living[None, :, None], counted, -np.inf)
         return require_lead(self._parents(values, random), counted, self.min_gap, fitness)
 
     def _parents(self, fitness: Floats, random: Generator) -> Ints:
@@ -193,13 +180,12 @@ class Selection(Section):
             found = np.array(self.parents(fitness.copy(), random))
         except Exception as error:
             raise RunError(one_line(f"{who} raised {raised(error)}")) from error
-        count, living = len(fitness), np.isfinite(fitness)
-        if found.shape != (count,) or found.dtype.kind not in "iu":
-            what = f"{found.dtype} of shape {found.shape}"
-            raise RunError(f"{who} must give {count} whole numbers as parents, got {what}")
-        found = np.where(~living & (found == np.arange(count)), fitness.argmax(), found)
-        if not np.isin(found, np.flatnonzero(living)).all():
-            rule = f"must choose parents of the living, {np.flatnonzero(living).tolist()}"
+        count, living = len(fitness), np.flatnonzero(np.isfinite(fitness))
+        if found.shape == (count,):
+            stays = ~np.isfinite(fitness) & (found == np.arange(count))
+            found = np.where(stays, fitness.argmax(), found)
+        if found.shape != (count,) or found.dtype.kind not in "iu" or set(found) - set(living):
+            rule = f"must give {count} parents, of the living, {living.tolist()}"
             raise RunError(f"{who} {rule}, got {found.tolist()}")
         return found.astype(np.int64)
 

@@ -41,14 +41,17 @@ class Axis(NamedTuple):
     first: int = 0  # places before those of the first unit
 
 
+Axes = tuple[Axis, ...]
+
+
 class UnitAxes(NamedTuple):
     """All units of a run of hidden layers, or all channels of a convolution."""
 
     kind: str  # units or channels
     layers: tuple[int, ...]
     size: int
-    incoming: tuple[Axis, ...]
-    outgoing: tuple[Axis, ...]
+    incoming: Axes
+    outgoing: Axes
 
 
 def hidden_units(architecture: Architecture, layer: int) -> UnitAxes:
@@ -97,7 +100,7 @@ def _resized(architecture: Architecture, layer: UnitAxes, size: int) -> Architec
     return dataclasses.replace(architecture, **new)
 
 
-def _take(parameters: Parameters, axes: tuple[Axis, ...], units: Tensor) -> Parameters:
+def _take(parameters: Parameters, axes: Axes, units: Tensor) -> Parameters:
     """These units in this order (some may come twice), along these axes; the rest as it is."""
     found = dict(parameters)
     for axis in axes:
@@ -107,9 +110,7 @@ def _take(parameters: Parameters, axes: tuple[Axis, ...], units: Tensor) -> Para
     return found
 
 
-def _fill(
-    parameters: Parameters, axes: tuple[Axis, ...], units: Tensor, number: float
-) -> Parameters:
+def _fill(parameters: Parameters, axes: Axes, units: Tensor, number: float) -> Parameters:
     """A number in all places of these units along these axes; the rest as it is."""
     found = dict(parameters)
     for axis in axes:
@@ -245,12 +246,9 @@ def remove_layer(architecture: Architecture, state: AgentState) -> Changed:
     Without the last layer, the head reads the one before with the weights it has, as far as they
     go, and with zeros beyond.
     """
-    shut = {
-        k: float(state.online[f"hidden{k}.gate"].abs())
-        for k in range(architecture.depth)
-        if architecture.gated[k]
-    }
-    k = min(shut, key=lambda layer: shut[layer]) if shut else architecture.depth - 1
+    gated = [k for k in range(architecture.depth) if architecture.gated[k]]
+    openings = [float(state.online[f"hidden{k}.gate"].abs()) for k in gated]
+    k = min(zip(openings, gated, strict=True))[1] if gated else architecture.depth - 1
     before, width = architecture.hidden[k - 1], architecture.hidden[k]
     head = (Axis("head.weight", 1),)
     beyond = torch.arange(min(width, before), before)
@@ -259,7 +257,7 @@ def remove_layer(architecture: Architecture, state: AgentState) -> Changed:
     def shrunk(parameters: Parameters, number: float) -> Parameters:
         others = {n: x for n, x in parameters.items() if n.split(".")[0] != f"hidden{k}"}
         found = _renumbered(others, k + 1, -1)
-        return found if shut else _fill(_take(found, head, index), head, beyond, number)
+        return found if gated else _fill(_take(found, head, index), head, beyond, number)
 
     parts = zip(state[:4], (0, 0, 0, NEW), strict=True)
     online, target, m, v = (shrunk(part, number) for part, number in parts)

@@ -110,8 +110,9 @@ def edited(old, new):
     return text.replace(old, new)
 
 
+ASCEND = "schedule: must have whole steps that ascend from 0 to less than steps = 5000, got a list"
 WRONG = {
-    "empty": ("", "expected the mapping of a schedule, got nothing"),
+    "empty": ("", "env: required, but not given"),
     "a list": ("- 1\n", "got a list"),
     "not YAML": ("env: [", "invalid YAML"),
     "no env": (edited("env: CartPole-v1\n", ""), "env: required, but not given"),
@@ -128,18 +129,19 @@ WRONG = {
         edited("steps: 5000", "stesp: 5000"),
         "stesp: unknown key; did you mean steps?",
     ),
-    "not from 0": (edited("step: 0,", "step: 5,"), "schedule.0.step: must be 0, got 5"),
-    "not ascending": (edited("step: 40", "step: 0"), "greater than the step before, 0, got 0"),
-    "not whole": (edited("step: 40", "step: soon"), "schedule.1.step: must be a whole number"),
-    "negative": (edited("step: 40", "step: -1"), "schedule.1.step: must be a whole number"),
-    "no end": (edited("steps: 5000", "steps: 40"), "steps: must be a whole number greater than"),
+    "not from 0": (edited("step: 0,", "step: 5,"), ASCEND),
+    "not ascending": (edited("step: 40", "step: 0"), ASCEND),
+    "not whole": (edited("step: 40", "step: soon"), ASCEND),
+    "negative": (edited("step: 40", "step: -1"), ASCEND),
+    "no step": (edited("step: 40, ", ""), ASCEND),
+    "no end": (edited("steps: 5000", "steps: 40"), ASCEND.replace("5000", "40")),
     "unknown activation": (
         edited("activation: relu", "activation: rleu"),
         "architectures.q: activation: Input should be 'relu', 'elu', 'gelu', 'tanh' or 'silu'",
     ),
     "no layers": (edited("[64, 96]", "[]"), "architectures.q: Value error, hidden needs one"),
     "gates of unlike layers": (
-        edited("dueling: false", "gated: [false, true]"),
+        edited("gated: [false, false]", "gated: [false, true]"),
         "architectures.q: Value error, gated layer 1 must be as wide as the layer before it",
     ),
     "kernels alone": (
