@@ -20,7 +20,6 @@ LEAST_MOVE = 0.01  # of a linear space's range: a value of 0 could not grow by a
 Floats = npt.NDArray[np.float64]
 Values = Mapping[str, float]  # by hyperparameter
 
-
 # to a scale on which steps are alike, and back
 _SCALES: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
     "linear": (float, float),
@@ -59,11 +58,7 @@ class Space:
         return self.from_unit(float(random.random()))
 
     def perturb(self, value: float, factor: float) -> float:
-        """The value grown (factor > 1) or shrunk (factor < 1) in the space's own scale, clipped.
-
-        What is not at its bound always moves: a whole number by 1 or more, a power of two or a
-        choice to the next one.
-        """
+        """The value grown (factor > 1) or shrunk in its own scale; it moves unless at its bound."""
         up = factor > 1
         sign = 1 if up else -1
         match self.kind:
@@ -123,18 +118,12 @@ class Explore:
     def observe(
         self, generation: int, values: Sequence[Values], before: Floats, after: Floats
     ) -> None:
-        """What a generation of training did: fitness [P] before and after it.
-
-        A child's fitness before is its parent's. NaN where unknown, -inf where dead.
-        """
+        """Fitness [P] before (a child's is its parent's) and after; NaN unknown, -inf dead."""
 
     def propose(
         self, values: Values, fitness: float, generation: int, random: Generator
     ) -> dict[str, float]:
-        """All of a child's hyperparameters: new ones for those in the spaces, the rest as they are.
-
-        `values` and `fitness` are the parent's; the child first trains in `generation`.
-        """
+        """A child's hyperparameters, by its parent's and their fitness; new ones in the spaces."""
         child, back = dict(values), dict[str, float]()
         for name, space in self.spaces.items():
             factors = self.config.grow, self.config.shrink

@@ -12,13 +12,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from evorl.errors import RunError, one_line
 from evorl.genome import Architecture, Genome
 
 DIGITS = 3  # significant ones of a number, or as many as it takes to tell two numbers apart
 EXACT = 17  # significant digits that tell any two floats apart
+STRICT: ConfigDict = {"extra": "forbid", "allow_inf_nan": False}
 NOISE = "parameters"  # the mutation that changes weights only
 
 
@@ -26,7 +27,7 @@ NOISE = "parameters"  # the mutation that changes weights only
 class Birth:
     """An agent that is new in a generation."""
 
-    __pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
+    __pydantic_config__ = STRICT
 
     event: Literal["birth"]
     generation: int
@@ -40,7 +41,7 @@ class Birth:
 class FitnessLine:
     """How good an agent was at a generation's end."""
 
-    __pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
+    __pydantic_config__ = STRICT
 
     event: Literal["fitness"]
     generation: int
@@ -60,10 +61,7 @@ _LINE: TypeAdapter[Birth | FitnessLine] = TypeAdapter(
 def birth(
     genome: Genome, place: int, parent: Genome | None, copied: int | None = None
 ) -> dict[str, Any]:
-    """The line of a new agent; those that the run starts with have no parent.
-
-    Others are copies of their parent as it was at the end of generation `copied`.
-    """
+    """The line of a new agent: of the start, or a copy of its parent at the end of `copied`."""
     change = "initial" if parent is None else describe_change(parent, genome)
     return asdict(Birth("birth", genome.born, place, genome, change, copied))
 
@@ -133,10 +131,7 @@ class Lineage:
         self.births[id], self.fitness[id] = line, []
 
     def ancestry(self, id: int, until: int | None = None) -> list[Ancestor]:
-        """The line of descent of an agent, from its first ancestor to itself; KeyError if unknown.
-
-        `until` is the last generation that counts, by default the agent's last evaluation.
-        """
+        """From an agent's first ancestor to itself, `until` a generation or its last evaluation."""
         line = [self.births[id]]
         while (parent := line[0].genome.parent) is not None:
             line.insert(0, self.births[parent])

@@ -154,7 +154,9 @@ class PB2(Explore):
         self, values: Values, fitness: float, generation: int, random: Generator
     ) -> dict[str, float]:
         """The values that promise most, given what this generation's other children got."""
-        if not self._enough or not math.isfinite(fitness):
+        enough = len(self._seen) >= max(4, 2 * len(self.spaces)) and bool(self.spaces)
+        generations = {row[0] for row in self._seen}
+        if not enough or len(generations) < 2 or not math.isfinite(fitness):
             return super().propose(values, fitness, generation, random)
         if self._process is None or generation != self._generation:
             self._process, self._generation = self._learned(), generation
@@ -181,12 +183,6 @@ class PB2(Explore):
     def restore(self, state: list[list[float]]) -> None:
         """Continue from earlier observations."""
         self._seen, self._process = [list(row) for row in state], None
-
-    @property
-    def _enough(self) -> bool:
-        generations = {row[0] for row in self._seen}
-        enough = len(self._seen) >= max(4, 2 * len(self.spaces))
-        return enough and len(generations) > 1 and bool(self.spaces)
 
     def _learned(self) -> GaussianProcess:
         """Of all that was seen, in units in which fitness and its changes have a spread of 1."""

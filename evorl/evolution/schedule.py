@@ -72,19 +72,13 @@ class Schedule:
 
 def schedule_of(config: RunConfig, ancestry: Sequence[Ancestor], steps: int) -> Schedule:
     """What the last of a line of descent trained with, up to `steps` of its own."""
-    declared = config.algorithm.hyperparameter_fields()
     segments: list[Segment] = []
     for ancestor in ancestry:
-        values = ancestor.genome.hyperparameters
-        # in the order of their declaration, and whole numbers as such: JSON may have made floats
-        typed = {
-            name: int(values[name]) if field.annotation is int else values[name]
-            for name, field in declared.items()
-        }
+        values = dict(ancestor.genome.hyperparameters)
         if segments and segments[-1].step == ancestor.own_steps:  # replaced before it trained
             segments.pop()
-        if not segments or segments[-1].hyperparameters != typed:
-            segments.append(Segment(ancestor.own_steps, typed))
+        if not segments or segments[-1].hyperparameters != values:
+            segments.append(Segment(ancestor.own_steps, values))
     shapes = ancestry[-1].genome.architectures
     return Schedule(config.env.id, steps, shapes, tuple(segments), config.algorithm.name)
 
@@ -92,9 +86,8 @@ def schedule_of(config: RunConfig, ancestry: Sequence[Ancestor], steps: int) -> 
 def config_for_schedule(
     config: RunConfig, schedule: Schedule, overrides: Sequence[str] = ()
 ) -> RunConfig:
-    """The configuration of one agent that trains by the schedule, without selection.
+    """The configuration of one agent that trains by the schedule; what it fixes is not overridden.
 
-    What the schedule fixes cannot be overridden; the run may still end early, at budget.stop_at.
     Gated layers, which no configuration has, are left to the schedule's own architectures.
     """
     for what, own, other in (

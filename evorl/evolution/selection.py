@@ -59,10 +59,7 @@ class Fitness:
         return cls(resolve("fitness", name), name)
 
     def __call__(self, returns: Floats) -> Floats:
-        """Each agent's [P], by returns [P, E], or by those of several evaluations [L, P, E].
-
-        It is -inf for the dead, and wherever a return is not finite.
-        """
+        """Each agent's [P] by returns [P, E] or [L, P, E]; -inf where one of them is not finite."""
         returns = returns.reshape(-1, *returns.shape[-2:])
         known = np.asarray(np.isfinite(returns).all(axis=(0, 2)))
         if self.function is mean:
@@ -81,10 +78,7 @@ class Fitness:
         return np.where(known, _jackknife(self._without_each(returns.T)), np.nan)
 
     def lead(self, ahead: Floats, behind: Floats) -> tuple[Floats, Floats]:
-        """By how much one leads on episodes that both played, and the standard error of that.
-
-        From returns [n], or [n, P] for P pairs. A single episode has no error: it is 0.
-        """
+        """The lead on episodes [n] or [n, P] that both played, and its standard error (one: 0)."""
         with np.errstate(invalid="ignore"):  # the dead, whose lead nobody asks for
             if self.function is mean:
                 lead = (difference := ahead - behind).mean(axis=0)
@@ -129,7 +123,7 @@ def _by_episode(returns: Floats) -> Floats:
 
 
 def _jackknife(without: Floats) -> Floats:
-    """The standard error of what is [n] or [n, P] when each of n episodes is left out."""
+    """The standard error, from what is [n] or [n, P] when each of n episodes is left out."""
     with np.errstate(invalid="ignore"):
         error: Floats = math.sqrt(len(without) - 1) * without.std(axis=0)
     return error
@@ -191,11 +185,7 @@ class Selection(Section):
 
 
 class Truncation(Selection):
-    """The worst share is replaced by children of the equally many best, each drawn evenly.
-
-    The share is one agent at least and half of them at most. All the dead are replaced, even if
-    they are more than that.
-    """
+    """The worst share, and all the dead, are replaced by children of the best, drawn evenly."""
 
     kind: str = option("truncation", "truncation, tournament, or your own as module:Class.")
     fraction: float = option(0.25, "Share of agents replaced, and of parents.", gt=0, le=0.5)
@@ -213,10 +203,7 @@ class Truncation(Selection):
 
 
 class Tournament(Selection):
-    """Each place goes to the best of `size` living agents, drawn with replacement.
-
-    With elitism the best agent has one place for certain; without, it may win nothing and vanish.
-    """
+    """Each place goes to the best of `size` living agents, drawn with replacement."""
 
     kind: str = option("tournament", "truncation, tournament, or your own as module:Class.")
     size: int = option(2, "Agents per tournament.", ge=1, le=4096)
@@ -246,9 +233,8 @@ def ranking(fitness: Floats) -> Ints:
 def require_lead(parents: Ints, returns: Floats, min_gap: float, fitness: Fitness = MEAN) -> Ints:
     """The same parents, but an agent stays unless its parent's lead in returns [L, P, E] is clear.
 
-    All agents play the same episodes, so the lead is a paired difference of fitness, and it must be
-    more than `min_gap` of its standard errors. A single episode has none: any lead will do. The
-    dead are replaced all the same, and min_gap = 0 holds nobody.
+    All play the same episodes: it is a paired difference, and must be more than `min_gap` of its
+    standard errors. The dead are replaced all the same, and min_gap = 0 holds nobody.
     """
     if min_gap == 0:
         return parents.copy()

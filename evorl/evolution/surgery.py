@@ -210,14 +210,10 @@ def remove_units(
 def add_layer(
     architecture: Architecture, state: AgentState, after: int, random: Generator
 ) -> Changed:
-    """A gated layer behind a hidden layer, its gate shut: what it computes does not enter yet.
-
-    Each unit's weights sum to zero, so that inputs that are all positive, as ReLU gives them, leave
-    few units dead.
-    """
+    """A gated layer behind a hidden layer, its gate shut: what it computes does not enter yet."""
     k, width = after + 1, architecture.hidden[after]
     drawn = random.normal(0, np.sqrt(2 / width), (width, width))
-    weight = torch.from_numpy(drawn - drawn.mean(0))
+    weight = torch.from_numpy(drawn - drawn.mean(0))  # positive inputs leave few units dead
     fresh = {"weight": weight, "bias": torch.zeros(width)}
     if architecture.layer_norm:
         fresh |= {"scale": torch.ones(width), "shift": torch.zeros(width)}
@@ -243,8 +239,7 @@ def add_layer(
 def remove_layer(architecture: Architecture, state: AgentState) -> Changed:
     """One layer less: the gated one whose gate is most nearly shut, else the last.
 
-    Without the last layer, the head reads the one before with the weights it has, as far as they
-    go, and with zeros beyond.
+    Then the head reads the one before with the weights it has, and with zeros beyond.
     """
     gated = [k for k in range(architecture.depth) if architecture.gated[k]]
     openings = [float(state.online[f"hidden{k}.gate"].abs()) for k in gated]
@@ -272,10 +267,8 @@ def remove_layer(architecture: Architecture, state: AgentState) -> Changed:
 def reset_dormant(
     spec: NetworkSpec, architecture: Architecture, state: AgentState, random: Generator
 ) -> AgentState:
-    """Units that learn nothing begin again: a newborn's weights, and nothing listens to them yet.
-
-    Not those that share their place with a gated layer's: what that adds would be lost with them.
-    """
+    """Units that learn nothing begin again: a newborn's weights, that nothing listens to yet."""
+    # not where a gated layer adds to them: that would be lost as well
     layers = [layer for layer in all_units(spec, architecture) if len(layer.layers) == 1]
     dormant = [torch.nonzero(dormant_units(state, layer)).view(-1) for layer in layers]
     for layer, units in zip(layers, dormant, strict=True):
@@ -332,11 +325,7 @@ def _noise(
 
 
 def _same_statistics(parameters: Parameters, layer: str, old: int) -> Parameters:
-    """A layer's weights with those of its new units moved to keep LayerNorm's mean and variance.
-
-    The mean over new units becomes that over old ones, for any input. The variance does so on
-    average over inputs.
-    """
+    """New units of a layer moved to keep LayerNorm's mean, and its variance on average."""
     both = torch.cat((parameters[f"{layer}.weight"], parameters[f"{layer}.bias"].unsqueeze(0)))
     own, new = both[:, :old], both[:, old:]
     mean = own.mean(1, keepdim=True)
