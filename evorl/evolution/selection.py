@@ -185,7 +185,11 @@ class Selection(Section):
 
 
 class Truncation(Selection):
-    """The worst share, and all the dead, are replaced by children of the best, drawn evenly."""
+    """The worst share is replaced by children of the equally many best, each drawn evenly.
+
+    The share is one agent at least and half of them at most. All the dead are replaced, even if
+    they are more than that.
+    """
 
     kind: str = option("truncation", "truncation, tournament, or your own as module:Class.")
     fraction: float = option(0.25, "Share of agents replaced, and of parents.", gt=0, le=0.5)
@@ -203,7 +207,10 @@ class Truncation(Selection):
 
 
 class Tournament(Selection):
-    """Each place goes to the best of `size` living agents, drawn with replacement."""
+    """Each place goes to the best of `size` living agents, drawn with replacement.
+
+    With elitism the best agent has one place for certain; without, it may win nothing and vanish.
+    """
 
     kind: str = option("tournament", "truncation, tournament, or your own as module:Class.")
     size: int = option(2, "Agents per tournament.", ge=1, le=4096)
