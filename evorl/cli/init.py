@@ -123,14 +123,13 @@ def _starter(env_id: str, observation: "ObservationSpec", limit: int, what: str)
 def _lines(chosen: Mapping[str, Any], section: Any, indent: str = "") -> Iterator[str]:
     """Keys and values as YAML, each with what the section's class says of it."""
     from evorl.config import dump_yaml
-    from evorl.evolution import flow_text
 
     fields = getattr(type(section), "model_fields", {})
     for name, value in chosen.items():
         if not isinstance(value, dict):
             text = indent + dump_yaml({name: value}).strip()
         elif "kind" in value:  # a space
-            text = f"{indent}{name}: {flow_text(value)}"
+            text = f"{indent}{name}: {dump_yaml(value, flow=True)}"
         else:
             text = f"{indent}{name}:" if indent else f"\n{name}:"
         about = fields[name].description if name in fields else None

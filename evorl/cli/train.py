@@ -63,7 +63,7 @@ def train(
     evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
     """
     from evorl.config import load_config
-    from evorl.evolution import read_schedule, refuse_fixed
+    from evorl.evolution import read_schedule
 
     console = make_console(quiet, verbose)
     if resume and replay_schedule:
@@ -74,17 +74,22 @@ def train(
     if replay_schedule is None:
         _run_and_print(loaded, console, resume=resume)
     else:
-        refuse_fixed(loaded, overrides)
-        _replay(loaded, read_schedule(replay_schedule), seeds or 1, console)
+        _replay(loaded, overrides, read_schedule(replay_schedule), seeds or 1, console)
 
 
-def _replay(config: "RunConfig", schedule: "Schedule", seeds: int, console: "Console") -> None:
+def _replay(
+    config: "RunConfig",
+    overrides: tuple[str, ...],
+    schedule: "Schedule",
+    seeds: int,
+    console: "Console",
+) -> None:
     from evorl.config import parse_config
     from evorl.distributed import World
     from evorl.evolution import config_for_schedule
     from evorl.runs import summarise_group
 
-    data = config_for_schedule(config, schedule).model_dump()
+    data = config_for_schedule(config, schedule, overrides).model_dump()
     runs = [
         parse_config(data | {"seed": seed, "name": f"{config.name}-seed{seed}"})
         for seed in range(config.seed, config.seed + seeds)

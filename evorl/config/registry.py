@@ -15,13 +15,20 @@ from typing import Any
 from evorl.errors import ConfigError
 
 OURS = {  # by kind: module:Name by name
-    "algorithm": {"dqn": "evorl.algorithms.dqn:DQN"},
+    "algorithm": {
+        "dqn": "evorl.algorithms.dqn:DQN",
+        "ddpg": "evorl.algorithms.ddpg:DDPG",
+        "td3": "evorl.algorithms.ddpg:TD3",
+        "sac": "evorl.algorithms.sac:SAC",
+        "a2c": "evorl.algorithms.a2c:A2C",
+        "ppo": "evorl.algorithms.ppo:PPO",
+    },
     "selection": {
         "truncation": "evorl.evolution.selection:Truncation",
         "tournament": "evorl.evolution.selection:Tournament",
     },
     "mutation": {},
-    "fitness": {name: f"evorl.evolution.fitness:{name}" for name in ("mean", "median", "iqm")},
+    "fitness": {name: f"evorl.evolution.selection:{name}" for name in ("mean", "median", "iqm")},
 }
 BASES = {  # what a class must be a subclass of; parts of other kinds are functions
     "algorithm": "evorl.algorithms.hyperparameters:Declaration",

@@ -6,24 +6,28 @@ that was at the end of generation g - 1, or of an earlier one if that was the be
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from evorl.errors import RunError, one_line
-from evorl.evolution.describe import describe_change
-from evorl.genome import Genome
+from evorl.genome import Architecture, Genome
+
+DIGITS = 3  # significant ones of a number, or as many as it takes to tell two numbers apart
+EXACT = 17  # significant digits that tell any two floats apart
+STRICT: ConfigDict = {"extra": "forbid", "allow_inf_nan": False}
+NOISE = "parameters"  # the mutation that changes weights only
 
 
 @dataclass(frozen=True)
 class Birth:
     """An agent that is new in a generation."""
 
-    __pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
+    __pydantic_config__ = STRICT
 
     event: Literal["birth"]
     generation: int
@@ -37,7 +41,7 @@ class Birth:
 class FitnessLine:
     """How good an agent was at a generation's end."""
 
-    __pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
+    __pydantic_config__ = STRICT
 
     event: Literal["fitness"]
     generation: int
@@ -57,19 +61,9 @@ _LINE: TypeAdapter[Birth | FitnessLine] = TypeAdapter(
 def birth(
     genome: Genome, place: int, parent: Genome | None, copied: int | None = None
 ) -> dict[str, Any]:
-    """The line of a new agent; those that the run starts with have no parent.
-
-    Others are copies of their parent as it was at the end of generation `copied`.
-    """
+    """The line of a new agent: of the start, or a copy of its parent at the end of `copied`."""
     change = "initial" if parent is None else describe_change(parent, genome)
-    return {
-        "event": "birth",
-        "generation": genome.born,
-        "place": place,
-        "genome": genome.to_json(),
-        "change": change,
-        "copied": copied,
-    }
+    return asdict(Birth("birth", genome.born, place, genome, change, copied))
 
 
 def fitness_line(
@@ -83,16 +77,8 @@ def fitness_line(
     error: float,
 ) -> dict[str, Any]:
     """The line of an agent's evaluation; what is not finite is null."""
-    return {
-        "event": "fitness",
-        "generation": generation,
-        "env_steps": env_steps,
-        "own_steps": own_steps,
-        "place": place,
-        "id": id,
-        "fitness": fitness if math.isfinite(fitness) else None,
-        "error": error if math.isfinite(error) else None,
-    }
+    known = (value if math.isfinite(value) else None for value in (fitness, error))
+    return asdict(FitnessLine("fitness", generation, env_steps, own_steps, place, id, *known))
 
 
 class Ancestor(NamedTuple):
@@ -113,7 +99,6 @@ class Ancestor(NamedTuple):
 class Effect(NamedTuple):
     """What a mutation brought: a child's first fitness beside its parent's when it left that."""
 
-    id: int  # of the child
     parent: float | None  # fitness when the child left it; None: it has none, or it was dead
     first: float | None  # at the end of the child's first generation; None: not known, or dead
     stayed: float | None  # fitness of the parent at that same time; None: it was gone, or dead
@@ -132,53 +117,24 @@ class Lineage:
     fitness: dict[int, list[FitnessLine]] = field(default_factory=dict)  # by id, in order
 
     def add(self, line: Birth | FitnessLine) -> None:
-        """Take a line in; ValueError if it contradicts those before it."""
+        """Take a line in; ValueError if it is of somebody unknown, or of a second birth."""
         if isinstance(line, FitnessLine):
-            self._add_fitness(line)
+            if line.id not in self.births:
+                raise ValueError(f"agent {line.id} has a fitness, but was never born")
+            self.fitness[line.id].append(line)
             return
-        self._check_genome(line.genome)
-        if line.genome.born != line.generation:
-            raise ValueError(f"agent {line.genome.id} is born in two generations")
-        if line.genome.parent is not None:
-            self._check_parent(line, line.genome.parent)
-        self.births[line.genome.id] = line
-        self.fitness[line.genome.id] = []
-
-    def _check_genome(self, genome: Genome) -> None:
-        if genome.id in self.births:
-            raise ValueError(f"agent {genome.id} is born twice")
-        if not all(math.isfinite(value) for value in genome.hyperparameters.values()):
-            raise ValueError(f"agent {genome.id} has a hyperparameter that is not finite")
-        for first in list(self.births.values())[:1]:
-            for part in ("architectures", "hyperparameters"):
-                if getattr(genome, part).keys() != getattr(first.genome, part).keys():
-                    raise ValueError(f"agent {genome.id} has other {part} than the first agent")
-
-    def _check_parent(self, line: Birth, parent: int) -> None:
-        id = line.genome.id
-        if parent not in self.births:
+        id, parent = line.genome.id, line.genome.parent
+        if id in self.births:
+            raise ValueError(f"agent {id} is born twice")
+        if parent is not None and parent not in self.births:
             raise ValueError(f"agent {id} has a parent, {parent}, that is not there")
-        born = self.births[parent].generation
-        if line.generation <= born:
-            raise ValueError(f"agent {id} is not younger than its parent, {parent}")
-        if not born <= left(line) < line.generation:
-            raise ValueError(f"agent {id} left its parent at another time than it lived")
-
-    def _add_fitness(self, line: FitnessLine) -> None:
-        if line.id not in self.births:
-            raise ValueError(f"agent {line.id} has a fitness, but was never born")
-        before = self.fitness[line.id]
-        first = before[-1].generation + 1 if before else self.births[line.id].generation
-        if line.generation < first:
-            raise ValueError(f"the fitness of agent {line.id} goes back in time")
-        before.append(line)
+        self.births[id], self.fitness[id] = line, []
 
     def ancestry(self, id: int, until: int | None = None) -> list[Ancestor]:
-        """The line of descent of an agent, from its first ancestor to itself; KeyError if unknown.
-
-        `until` is the last generation that counts, by default the agent's last evaluation.
-        """
-        line = list(self._upwards(id))[::-1]
+        """From an agent's first ancestor to itself, `until` a generation or its last evaluation."""
+        line = [self.births[id]]
+        while (parent := line[0].genome.parent) is not None:
+            line.insert(0, self.births[parent])
         ends = [left(after) + 1 for _, after in pairwise(line)]
         if until is None:
             evaluated = self.fitness[id]
@@ -193,22 +149,16 @@ class Lineage:
 
     def effect(self, child: Birth) -> Effect:
         """How good a child was at first, and its parent when the child left it."""
-        id, parent = child.genome.id, child.genome.parent
+        parent = child.genome.parent
         return Effect(
-            id,
             self._fitness_at(parent, left(child)),
-            self._fitness_at(id, child.generation),
+            self._fitness_at(child.genome.id, child.generation),
             self._fitness_at(parent, child.generation),
         )
 
     def _fitness_at(self, id: int | None, generation: int) -> float | None:
         own = [] if id is None else self.fitness[id]
         return next((line.fitness for line in own if line.generation == generation), None)
-
-    def _upwards(self, id: int | None) -> Iterator[Birth]:
-        while id is not None:
-            yield self.births[id]
-            id = self.births[id].genome.parent
 
 
 def left(child: Birth) -> int:
@@ -223,30 +173,22 @@ def parse_line(line: bytes) -> Birth | FitnessLine:
 
 def read_lineage(path: str | Path) -> Lineage:
     """Read lineage.jsonl; a last line that is cut off, as while a run is writing, is left out."""
-    lineage = Lineage()
-    for number, line in enumerate(whole_lines(Path(path)), 1):
-        try:
-            lineage.add(parse_line(line))
-        except ValueError as error:  # pydantic's is one, too
-            raise RunError(one_line(f"{path}: line {number}: {_reason(error)}")) from None
-    if not lineage.births:
-        raise RunError(one_line(f"{path}: has no births, so it is not the lineage of a run"))
-    return lineage
-
-
-def whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file that is still written to; RunError if it cannot be read."""
+    lineage, where = Lineage(), f"{path}"
     try:
-        return path.read_bytes().split(b"\n")[:-1]
+        for number, line in enumerate(Path(path).read_bytes().split(b"\n")[:-1], 1):
+            where = f"{path}: line {number}"
+            lineage.add(parse_line(line))
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise RunError(one_line(f"{path}: cannot be read: {reason}")) from None
-
-
-def _reason(error: ValueError) -> str:
-    if isinstance(error, ValidationError):
-        return f"not a birth or a fitness of this version: {first_problem(error, skip=1)}"
-    return str(error)
+        reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
+    except ValidationError as error:
+        reason = f"not a birth or a fitness of this version: {first_problem(error, skip=1)}"
+    except ValueError as error:
+        reason = str(error)
+    else:
+        if lineage.births:
+            return lineage
+        reason = "has no births, so it is not the lineage of a run"
+    raise RunError(one_line(f"{where}: {reason}"))
 
 
 def first_problem(error: ValidationError, skip: int = 0) -> str:
@@ -254,3 +196,91 @@ def first_problem(error: ValidationError, skip: int = 0) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"][skip:])
     return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def describe_change(parent: Genome, child: Genome) -> str:
+    """What changed, such as `lr 0.001 → 0.002`; of several networks `critic layer_norm on`."""
+    changes = [
+        f"{_prefix(parent, name)}{change}"
+        for name, old in parent.architectures.items()
+        for change in _architecture_changes(old, child.architectures[name])
+    ]
+    for name, value in parent.hyperparameters.items():
+        if value != (new := child.hyperparameters[name]):
+            changes.append(f"{name} {_number_change(value, new)}")
+    if changes:
+        return ", ".join(changes)
+    return "noise on the weights" if child.mutation == NOISE else "copy"
+
+
+def describe_architectures(genome: Genome) -> str:
+    """The shapes of an agent's networks, such as `64-64 relu`, by name if there are several."""
+    return ", ".join(
+        f"{_prefix(genome, name)}{_describe_architecture(architecture)}"
+        for name, architecture in genome.architectures.items()
+    )
+
+
+def describe_number(value: float, digits: int = DIGITS) -> str:
+    """A number with this many significant digits; near 1, as gamma is, those of its rest to 1."""
+    if value == int(value):
+        return str(int(value))
+    if 0.9 < value < 1:
+        places = digits - 1 - math.floor(math.log10(1 - value)) - 1
+        return f"{value:.{min(places, EXACT)}f}".rstrip("0").rstrip(".")
+    if abs(value) >= 10**digits:
+        return f"{value:.0f}"
+    return f"{value:.{digits}g}"
+
+
+def _describe_architecture(architecture: Architecture) -> str:
+    words = [_join(architecture.hidden), architecture.activation]
+    if architecture.channels:
+        words.insert(0, f"channels {_join(architecture.channels)},")
+    words += [name for name in ("layer_norm", "dueling") if getattr(architecture, name)]
+    return " ".join(words)
+
+
+def _join(sizes: Sequence[int]) -> str:
+    return "-".join(str(size) for size in sizes)
+
+
+def _prefix(genome: Genome, network: str) -> str:
+    """What tells a network from the agent's others."""
+    return f"{network} " if len(genome.architectures) > 1 else ""
+
+
+def _number_change(old: float, new: float) -> str:
+    for digits in range(DIGITS, EXACT + 1):
+        texts = describe_number(old, digits), describe_number(new, digits)
+        if texts[0] != texts[1]:
+            break
+    return " → ".join(texts)
+
+
+def _architecture_changes(old: Architecture, new: Architecture) -> Iterator[str]:
+    sizes = ["channels", "kernels", "strides"]
+    if layer := _extra_layer(new, old):
+        yield f"layer {layer} added: {_join(new.hidden)}"
+    elif layer := _extra_layer(old, new):
+        yield f"layer {layer} removed: {_join(new.hidden)}"
+    else:
+        sizes.insert(0, "gated" if old.hidden == new.hidden else "hidden")
+    for name in sizes:
+        if getattr(old, name) != getattr(new, name):
+            yield f"{name} {_join(getattr(old, name))} → {_join(getattr(new, name))}"
+    if old.activation != new.activation:
+        yield f"activation {old.activation} → {new.activation}"
+    for name in ("layer_norm", "dueling"):
+        if getattr(old, name) != getattr(new, name):
+            yield f"{name} {'on' if getattr(new, name) else 'off'}"
+
+
+def _extra_layer(deeper: Architecture, other: Architecture) -> int | None:
+    """The layer, counted from 1, without which the deeper network is the other; the last of any."""
+    for k in reversed(range(deeper.depth)):
+        hidden = deeper.hidden[:k] + deeper.hidden[k + 1 :]
+        gated = deeper.gated[:k] + deeper.gated[k + 1 :]
+        if (hidden, gated) == (other.hidden, other.gated):
+            return k + 1
+    return None

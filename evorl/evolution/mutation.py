@@ -1,29 +1,36 @@
-"""A child from its parent: one kind of mutation each, drawn by the weights of a configuration."""
+"""A child from its parent: one kind of mutation each, drawn by the weights of a configuration.
+
+A mutation of your own is a function of the parent's genome, its state and a generator to those of
+the child. It may change architectures and hyperparameters of the genome; the rest is filled in.
+"""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from pydantic import ValidationError
 
 from evorl.algorithms import Declaration
-from evorl.config import MutationConfig, explain, unknown_key
+from evorl.config import MutationConfig, explain, resolve
 from evorl.errors import RunError, one_line, raised
 from evorl.evolution.explore import Explore
 from evorl.evolution.surgery import (
-    Changed,
+    UnitAxes,
     add_layer,
     add_units,
+    all_units,
     remove_layer,
     remove_units,
     reset_dormant,
 )
-from evorl.evolution.units import UnitAxes, all_units
 from evorl.genome import Activation, Architecture, Genome
-from evorl.networks import NetworkSpec, Parameters, Spec, row_shapes
+from evorl.networks import NetworkSpec, Spec, row_shapes
 from evorl.population import PARTS, AgentState
+
+T = TypeVar("T")
 
 
 class Child(NamedTuple):
@@ -31,11 +38,6 @@ class Child(NamedTuple):
 
     genome: Genome
     state: AgentState
-
-
-# A mutation of one's own: a child's genome and weights from its parent's. What it changes in the
-# genome are architectures and hyperparameters; id, parent, generation and name are filled in.
-UserMutation = Callable[[Genome, AgentState, np.random.Generator], tuple[Genome, AgentState]]
 
 
 class Mutation:
@@ -46,11 +48,10 @@ class Mutation:
         config: MutationConfig,
         specs: Mapping[str, Spec],
         explore: Explore,
-        user: Mapping[str, UserMutation] | None = None,
+        algorithm: Declaration,
     ) -> None:
-        """`user` are mutations of one's own, by the names that the configuration gives them."""
         self.config, self.specs, self.explore = config, dict(specs), explore
-        self.user = dict(user or {})
+        self.algorithm = algorithm
         self.networks = {
             name: spec for name, spec in specs.items() if isinstance(spec, NetworkSpec)
         }
@@ -63,18 +64,20 @@ class Mutation:
         id: int,
         generation: int,
         fitness: float,
-        random: np.random.Generator,
+        random: Generator,
     ) -> Child:
         """A child of this parent, whose fitness was this, to train from this generation on."""
         child, mutation = parent, self._kind(parent, random)
-        if mutation in self.user:
-            child, state = self.user[mutation](parent, state, random)
+        if mutation in self.config.user:
+            child, state = self._users_own(mutation, parent, state, random)
         elif mutation == "architecture":
             mutation, child, state = self._change(parent, state, random)
         elif mutation == "parameters":
             state = self._disturb(parent, state, random)
         elif mutation == "activation":
-            child = self._other_activation(parent, random)
+            name, activation = _draw(self._activations(parent), random)
+            own = dataclasses.replace(parent.architectures[name], activation=activation)
+            child = _with_architecture(parent, name, own)
         elif mutation == "hyperparameters":
             values = self.explore.propose(dict(parent.hyperparameters), fitness, generation, random)
             child = dataclasses.replace(parent, hyperparameters=values)
@@ -83,7 +86,7 @@ class Mutation:
         )
         return Child(genome, state)
 
-    def _kind(self, parent: Genome, random: np.random.Generator) -> str:
+    def _kind(self, parent: Genome, random: Generator) -> str:
         """One kind of those that are possible for this parent; none if there is none."""
         possible = {
             "none": True,
@@ -93,7 +96,7 @@ class Mutation:
             "hyperparameters": bool(self.explore.spaces),
         }
         weights = {kind: getattr(self.config, kind) for kind in possible if possible[kind]}
-        weights |= {name: self.config.user[name] for name in self.user}
+        weights |= self.config.user
         total = sum(weights.values())
         if total == 0:
             return "none"
@@ -108,12 +111,6 @@ class Mutation:
             if other != parent.architectures[name].activation
         ]
 
-    def _other_activation(self, parent: Genome, random: np.random.Generator) -> Genome:
-        chosen = self._activations(parent)
-        name, activation = chosen[int(random.integers(len(chosen)))]
-        own = dataclasses.replace(parent.architectures[name], activation=activation)
-        return _with_architecture(parent, name, own)
-
     def _moves(self, parent: Genome, name: str) -> tuple[list[str], list[UnitAxes]]:
         """Layer mutations and layers of another width that limits and probabilities allow."""
         config, layers, architecture = self.config, [], parent.architectures[name]
@@ -121,63 +118,42 @@ class Mutation:
             layers += ["add layer"] * (architecture.depth < config.max_layers)
             layers += ["remove layer"] * (architecture.depth > config.min_layers)
         units = all_units(self.networks[name], architecture) if config.new_layer < 1 else []
-        return layers, [own for own in units if self._directions(own)]
+        return layers, [own for own in units if any(self._room(own).values())]
 
-    def _directions(self, layer: UnitAxes) -> list[str]:
-        """Which of add and remove the limits allow; what lies outside them may come closer."""
-        low, high = self._limits(layer)
-        return ["add"] * (layer.size < high) + ["remove"] * (layer.size > low)
-
-    def _limits(self, layer: UnitAxes) -> tuple[int, int]:
-        config = self.config
-        if layer.kind == "units":
-            return config.min_units, config.max_units
-        return config.min_channels, config.max_channels
+    def _room(self, layer: UnitAxes) -> dict[str, int]:
+        """By how much the limits let it grow and shrink; what lies outside may come closer."""
+        low, high = (getattr(self.config, f"{end}_{layer.kind}") for end in ("min", "max"))
+        return {"add": max(0, high - layer.size), "remove": max(0, layer.size - low)}
 
     def _change(
-        self, parent: Genome, state: AgentState, random: np.random.Generator
+        self, parent: Genome, state: AgentState, random: Generator
     ) -> tuple[str, Genome, AgentState]:
         """A network, then a change of it."""
         names = [name for name in self.networks if any(self._moves(parent, name))]
-        name = names[int(random.integers(len(names)))] if len(names) > 1 else names[0]
+        name = _draw(names, random) if len(names) > 1 else names[0]
         layers, widths = self._moves(parent, name)
         architecture, own = parent.architectures[name], state.network(name)
         if layers and (not widths or random.random() < self.config.new_layer):
-            move = layers[int(random.integers(len(layers)))]
+            move = _draw(layers, random)
             if move == "remove layer":
                 changed = remove_layer(architecture, own)
             else:
                 after = int(random.integers(architecture.depth))
                 changed = add_layer(architecture, own, after, random)
         else:
-            layer = widths[int(random.integers(len(widths)))]
-            move, changed = self._resize(architecture, own, layer, random)
+            layer = _draw(widths, random)
+            room = self._room(layer)
+            direction = _draw([way for way in room if room[way]], random)
+            count = min(_draw(getattr(self.config, layer.kind), random), room[direction])
+            move = f"{direction} {layer.kind}"
+            if direction == "add":
+                changed = add_units(architecture, own, layer, count, random)
+            else:
+                changed = remove_units(architecture, own, layer, count)
         child = _with_architecture(parent, name, changed.architecture)
         return move, child, state.with_network(name, changed.state)
 
-    def _resize(
-        self,
-        architecture: Architecture,
-        state: AgentState,
-        layer: UnitAxes,
-        random: np.random.Generator,
-    ) -> tuple[str, Changed]:
-        directions = self._directions(layer)
-        direction = directions[int(random.integers(len(directions)))]
-        amounts = self.config.units if layer.kind == "units" else self.config.channels
-        amount = amounts[int(random.integers(len(amounts)))]
-        low, high = self._limits(layer)
-        if direction == "add":
-            count = min(amount, high - layer.size)
-            changed = add_units(architecture, state, layer, count, random)
-        else:
-            count = min(amount, layer.size - low)
-            changed = remove_units(architecture, state, layer, count)
-        return f"{direction} {layer.kind}", changed
-
-    def _disturb(
-        self, parent: Genome, state: AgentState, random: np.random.Generator
-    ) -> AgentState:
+    def _disturb(self, parent: Genome, state: AgentState, random: Generator) -> AgentState:
         """Dormant units reset, if wanted, and noise on a share of the weights and their targets."""
         if self.config.reset_dormant:
             for name, spec in self.networks.items():
@@ -194,97 +170,56 @@ class Mutation:
                 online[name], target[name] = online[name] * factor, target[name] * factor
         return state._replace(online=online, target=target)
 
+    def _users_own(
+        self, name: str, parent: Genome, state: AgentState, random: Generator
+    ) -> tuple[Genome, AgentState]:
+        """What a mutation of the user's makes of copies; RunError if that does not fit the run."""
+        who = f"evolution.mutation: {name!r}"
+        architectures, values = dict(parent.architectures), dict(parent.hyperparameters)
+        genome = dataclasses.replace(parent, architectures=architectures, hyperparameters=values)
+        online, target, m, v = ({n: x.clone() for n, x in part.items()} for part in state[:4])
+        own = AgentState(online, target, m, v, state.steps)
+        try:
+            child, after = resolve("mutation", name)(genome, own, random)
+            own_values = child.hyperparameters.items()  # numpy's are unknown to JSON
+            values = {n: v.item() if isinstance(v, np.generic) else v for n, v in own_values}
+            problem = self._wrong_values(values) or self._wrong_weights(child, after, state)
+        except Exception as error:
+            raise RunError(one_line(f"{who} raised {raised(error)}")) from error
+        if problem:
+            raise RunError(one_line(f"{who} returned {problem}"))
+        values = {name: values[name] for name in self.algorithm.hyperparameters}
+        return dataclasses.replace(child, hyperparameters=values), after
+
+    def _wrong_values(self, values: dict[str, int | float]) -> str:
+        if odd := sorted(self.algorithm.hyperparameters.keys() ^ values.keys()):
+            return f"other hyperparameters than there are: {', '.join(odd)}"
+        model = type(self.algorithm)
+        try:
+            model.model_validate(self.algorithm.model_dump() | values)
+        except ValidationError as error:
+            return f"hyperparameters.{explain(error, model, '', {})}"
+        return ""
+
+    def _wrong_weights(self, child: Genome, after: AgentState, before: AgentState) -> str:
+        dtype = next(iter(before.online.values())).dtype
+        shapes = row_shapes(self.specs, child.architectures)
+        for part in PARTS:
+            own = getattr(after, part)
+            found = {name: (tuple(x.shape), x.dtype) for name, x in own.items()}
+            wanted = {name: (shape, dtype) for name, shape in shapes.items()}
+            for name in {**wanted, **found}:
+                if found.get(name) != wanted.get(name):
+                    rule = f"must be {wanted.get(name)} by its architecture"
+                    return f"state.{part}: {name} {rule}, got {found.get(name)}"
+                if not own[name].isfinite().all():
+                    return f"state.{part}: {name} is not finite"
+        return ""
+
 
 def _with_architecture(genome: Genome, name: str, changed: Architecture) -> Genome:
-    """The genome with another architecture of one network."""
     return dataclasses.replace(genome, architectures={**genome.architectures, name: changed})
 
 
-class CheckedMutation:
-    """A user's mutation: what it returns fits the run, or RunError says what does not.
-
-    It gets copies: what it changes in place is the child's alone.
-    """
-
-    def __init__(
-        self, name: str, function: UserMutation, specs: Mapping[str, Spec], algorithm: Declaration
-    ) -> None:
-        self.name, self.function, self.specs, self.algorithm = name, function, specs, algorithm
-
-    def __call__(
-        self, genome: Genome, state: AgentState, random: np.random.Generator
-    ) -> tuple[Genome, AgentState]:
-        """A child with the hyperparameters in the order of their declaration."""
-        online, target, m, v = map(_copied, state[:4])
-        own = AgentState(online, target, m, v, state.steps)
-        architectures, values = dict(genome.architectures), dict(genome.hyperparameters)
-        copied = dataclasses.replace(genome, architectures=architectures, hyperparameters=values)
-        try:
-            found = self.function(copied, own, random)
-        except Exception as error:
-            raise self._refusal(f"raised {raised(error)}") from error
-        match found:
-            case (Genome() as child, AgentState() as after):
-                self._check_weights(child, after, state)
-                values = self._checked_values(child)
-                return dataclasses.replace(child, hyperparameters=values), after
-        raise self._refusal(f"must return a genome and a state, got {found!r:.60}")
-
-    def _checked_values(self, child: Genome) -> dict[str, int | float]:
-        """All hyperparameters, within the limits of their declaration."""
-        known = self.algorithm.hyperparameters
-        given = {
-            name: value.item() if isinstance(value, np.generic) else value
-            for name, value in child.hyperparameters.items()
-        }
-        for name in given:
-            if name not in known:
-                raise self._refusal(f"returned hyperparameters.{name}: {unknown_key(name, known)}")
-        for name in known:
-            if name not in given:
-                raise self._refusal(f"returned no hyperparameters.{name}")
-        model = type(self.algorithm)
-        try:
-            model.model_validate(self.algorithm.model_dump() | given)
-        except ValidationError as error:
-            what = explain(error, model, "")
-            raise self._refusal(f"returned hyperparameters.{what}") from None
-        return {name: given[name] for name in known}
-
-    def _check_weights(self, child: Genome, after: AgentState, before: AgentState) -> None:
-        """Names and shapes as the architectures have them, and finite numbers in them."""
-        names = {name for name, spec in self.specs.items() if isinstance(spec, NetworkSpec)}
-        if child.architectures.keys() != names:
-            given = f"{sorted(child.architectures)} instead of {sorted(names)}"
-            raise self._refusal(f"returned architectures of {given}")
-        try:
-            shapes = row_shapes(self.specs, child.architectures)
-        except (ValueError, AttributeError) as error:
-            raise self._refusal(f"returned architectures that cannot be: {error}") from error
-        dtype = next(iter(before.online.values())).dtype
-        for part in PARTS:
-            own = getattr(after, part)
-            for name in {**shapes, **own}:
-                shape, tensor = shapes.get(name), own.get(name)
-                if shape is None or tensor is None:
-                    what = "a weight" if shape is None else "no weight"
-                    raise self._refusal(f"returned {what} {name} in state.{part}")
-                self._check_tensor(f"returned state.{part}: {name}", tensor, dtype, shape)
-
-    def _check_tensor(
-        self, what: str, tensor: object, dtype: torch.dtype, shape: tuple[int, ...]
-    ) -> None:
-        rule = f"must be a tensor of {dtype} and shape {shape}, as its architecture says"
-        if not isinstance(tensor, torch.Tensor):
-            raise self._refusal(f"{what} {rule}, got {type(tensor).__name__}")
-        if tensor.dtype != dtype or tensor.shape != shape:
-            raise self._refusal(f"{what} {rule}, got {tensor.dtype} and {tuple(tensor.shape)}")
-        if not tensor.isfinite().all():
-            raise self._refusal(f"{what} is not finite")
-
-    def _refusal(self, what: str) -> RunError:
-        return RunError(one_line(f"evolution.mutation: {self.name!r} {what}"))
-
-
-def _copied(weights: Parameters) -> Parameters:
-    return {name: tensor.clone() for name, tensor in weights.items()}
+def _draw(choices: list[T], random: Generator) -> T:
+    return choices[int(random.integers(len(choices)))]

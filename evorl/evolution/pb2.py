@@ -9,17 +9,16 @@ Legend: N observations, C candidates, D hyperparameters.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
+from numpy.random import Generator
 from scipy import linalg, optimize
 from scipy.linalg import lapack
 from scipy.spatial.distance import cdist
 
-from evorl.evolution.spaces import Spaces
+from evorl.config import ExploreConfig
+from evorl.evolution.explore import Explore, Floats, Spaces, Values
 
 MEMORY = 200  # latest observations that are kept: a fit costs their number cubed
 ITERATIONS = 10  # of a fit
@@ -42,74 +41,62 @@ PRIOR = {
 }
 MODE, SPREAD, LEAST, MOST = np.array(list(PRIOR.values())).T
 
-Floats = npt.NDArray[np.float64]
-Step = Callable[[Mapping[str, float], np.random.Generator], dict[str, float]]
 
+def distances(points: Floats, others: Floats) -> Floats:
+    """How far apart points are [3, N, C]: by x and fitness squared, by time absolute.
 
-class Points(NamedTuple):
-    """Where fitness changes were seen, or might be."""
-
-    time: Floats  # [N] generation
-    before: Floats  # [N] fitness before it
-    x: Floats  # [N, D] hyperparameters in the unit cube
-
-    def join(self, other: "Points") -> "Points":
-        """These points, then the others."""
-        return Points(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
-
-    def distances(self, other: "Points") -> Floats:
-        """How far apart points are [3, N, C]: by x and fitness squared, by time absolute."""
-        return np.stack(
-            [
-                cdist(self.x, other.x, "sqeuclidean") / self.x.shape[1],
-                np.subtract.outer(self.before, other.before) ** 2,
-                np.abs(np.subtract.outer(self.time, other.time)),
-            ]
-        )
+    Points are rows of time (the generation), fitness before it, and x in the unit cube.
+    """
+    (time, before), (other_time, other_before) = points.T[:2], others.T[:2]
+    return np.stack(
+        [
+            cdist(points[:, 2:], others[:, 2:], "sqeuclidean") / (points.shape[1] - 2),
+            np.subtract.outer(before, other_before) ** 2,
+            np.abs(np.subtract.outer(time, other_time)),
+        ]
+    )
 
 
 class GaussianProcess:
     """A time-varying Gaussian process, given what was seen and its kernel's parameters."""
 
-    def __init__(self, points: Points, changes: Floats, theta: Floats) -> None:
+    def __init__(self, points: Floats, changes: Floats, theta: Floats) -> None:
         self.points, self.changes, self.theta = points, changes, theta
-        covariance = _covariance(points.distances(points), theta)
+        covariance = _covariance(distances(points, points), theta)
         covariance[np.diag_indices_from(covariance)] += math.exp(theta[1])
         self._factor = linalg.cho_factor(covariance, lower=True)
         self._weights = linalg.cho_solve(self._factor, changes)
 
-    def predict(self, points: Points) -> tuple[Floats, Floats]:
+    def predict(self, points: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation [C] of the change at other points, noise apart."""
-        across = _covariance(self.points.distances(points), self.theta)  # [N, C]
+        across = _covariance(distances(self.points, points), self.theta)  # [N, C]
         solved = linalg.solve_triangular(self._factor[0], across, lower=True)
         variance = math.exp(self.theta[0]) - (solved**2).sum(axis=0)
         return across.T @ self._weights, np.sqrt(np.maximum(variance, 1e-12))
 
-    def pretend(self, point: Points) -> "GaussianProcess":
+    def pretend(self, point: Floats) -> "GaussianProcess":
         """As if the predicted change had been seen: the mean stays, the uncertainty shrinks."""
         changes = np.append(self.changes, self.predict(point)[0])
-        return GaussianProcess(self.points.join(point), changes, self.theta)
+        return GaussianProcess(np.vstack([self.points, point]), changes, self.theta)
 
 
-def fit(points: Points, changes: Floats) -> Floats:
+def fit(points: Floats, changes: Floats) -> Floats:
     """The kernel's most likely parameters; always the same for the same observations."""
-    distances = points.distances(points)
-    found = optimize.minimize(
+    theta: Floats = optimize.minimize(
         _misfit,
         MODE,
-        (distances, changes),
+        (distances(points, points), changes),
         method="L-BFGS-B",
         jac=True,
-        bounds=list(zip(LEAST, MOST, strict=True)),
+        bounds=optimize.Bounds(LEAST, MOST),
         options={"maxiter": ITERATIONS, "ftol": 1e-4},
-    )
-    theta: Floats = found.x
+    ).x
     return theta
 
 
-def _misfit(theta: Floats, distances: Floats, changes: Floats) -> tuple[float, Floats]:
+def _misfit(theta: Floats, apart: Floats, changes: Floats) -> tuple[float, Floats]:
     """Negative logarithm of marginal likelihood times prior, and its gradient."""
-    clean, noise = _covariance(distances, theta), math.exp(theta[1])
+    clean, noise = _covariance(apart, theta), math.exp(theta[1])
     noisy = clean + noise * np.eye(len(changes))
     factor, _ = lapack.dpotrf(noisy, lower=1)
     inverse, _ = lapack.dpotri(factor, lower=1)  # its upper triangle is zero
@@ -118,16 +105,16 @@ def _misfit(theta: Floats, distances: Floats, changes: Floats) -> tuple[float, F
     # d(misfit) = 1/2 sum((inverse - weights weights^T) * d(covariance))
     slope = 0.5 * (inverse - np.outer(weights, weights))
     shared = slope * clean
-    by_distance = -np.tensordot(distances, shared) * _rates(theta) * [-2, -2, 1]
+    by_distance = -np.tensordot(apart, shared) * _rates(theta) * [-2, -2, 1]
     off = (theta - MODE) / SPREAD
     gradient = np.array([shared.sum(), noise * np.trace(slope), *by_distance]) + off / SPREAD
     misfit = 0.5 * changes @ weights + np.log(np.diag(factor)).sum() + 0.5 * off @ off
     return float(misfit), gradient
 
 
-def _covariance(distances: Floats, theta: Floats) -> Floats:
+def _covariance(apart: Floats, theta: Floats) -> Floats:
     """Covariance [N, C] of the changes, without noise."""
-    covariance: Floats = np.exp(theta[0] - np.tensordot(_rates(theta), distances, 1))
+    covariance: Floats = np.exp(theta[0] - np.tensordot(_rates(theta), apart, 1))
     return covariance
 
 
@@ -138,21 +125,18 @@ def _rates(theta: Floats) -> Floats:
     return np.array([0.5, 0.5, 1.0]) * np.exp(exponents)
 
 
-class PB2:
-    """Proposes by upper confidence bound; steps like `fallback` until it has seen enough."""
+class PB2(Explore):
+    """Proposes by upper confidence bound; grows or shrinks values until it has seen enough."""
 
-    def __init__(self, spaces: Spaces, fallback: Step) -> None:
-        self.spaces, self.fallback = spaces, fallback
+    def __init__(self, config: ExploreConfig, spaces: Spaces) -> None:
+        super().__init__(config, spaces)
         self._seen: list[list[float]] = []  # generation, fitness before, change, *x; oldest first
-        self._model: _Model | None = None  # of what was seen, and of this generation's children
+        self._process: GaussianProcess | None = None  # of them, and of this generation's children
         self._generation = 0  # of those children
+        self._centre, self._scale = 0.0, 1.0  # of fitness before
 
     def observe(
-        self,
-        generation: int,
-        hyperparameters: Sequence[Mapping[str, float]],
-        before: Floats,
-        after: Floats,
+        self, generation: int, values: Sequence[Values], before: Floats, after: Floats
     ) -> None:
         """Remember the changes of fitness; death counts as the worst change of its generation."""
         known = np.isfinite(before) & ~np.isnan(after)
@@ -162,45 +146,55 @@ class PB2:
         changes = np.where(lived, after, 0) - np.where(lived, before, 0)
         changes[~lived] = changes[lived].min()
         for agent in np.flatnonzero(known).tolist():
-            x = self._to_cube(hyperparameters[agent]).tolist()
+            x = self._to_cube(values[agent]).tolist()
             self._seen.append([float(generation), float(before[agent]), float(changes[agent]), *x])
         self.restore(self._seen[-MEMORY:])
 
     def propose(
-        self,
-        hyperparameters: Mapping[str, float],
-        fitness: float,
-        generation: int,
-        random: np.random.Generator,
+        self, values: Values, fitness: float, generation: int, random: Generator
     ) -> dict[str, float]:
         """The values that promise most, given what this generation's other children got."""
-        if not self._enough or not math.isfinite(fitness):
-            return self.fallback(hyperparameters, random)
-        if self._model is None or generation != self._generation:
-            self._model, self._generation = _Model(np.array(self._seen)), generation
-        scores = partial(self._model.scores, generation, fitness)
-        x = self._best(scores, self._to_cube(hyperparameters), random)
-        self._model.expect(generation, fitness, x)
-        values = zip(self.spaces.items(), x, strict=True)
-        new = {name: space.from_unit(float(unit)) for (name, space), unit in values}
-        return dict(hyperparameters) | new
+        enough = len(self._seen) >= max(4, 2 * len(self.spaces)) and bool(self.spaces)
+        generations = {row[0] for row in self._seen}
+        if not enough or len(generations) < 2 or not math.isfinite(fitness):
+            return super().propose(values, fitness, generation, random)
+        if self._process is None or generation != self._generation:
+            self._process, self._generation = self._learned(), generation
+        process, before = self._process, (fitness - self._centre) / self._scale
+
+        def points(x: Floats) -> Floats:
+            return np.column_stack([np.full((len(x), 2), (float(generation), before)), x])
+
+        def scores(x: Floats) -> Floats:
+            """Upper confidence bounds [C] of the change, in standard deviations."""
+            mean, deviation = process.predict(points(x))
+            return mean + BOLDNESS * deviation
+
+        x = self._best(scores, self._to_cube(values), random)
+        self._process = process.pretend(points(x[None]))  # a child will be seen there
+        pairs = zip(self.spaces.items(), x, strict=True)
+        new = {name: space.from_unit(float(unit)) for (name, space), unit in pairs}
+        return dict(values) | new
 
     def state(self) -> list[list[float]]:
         """The observations; children are forgotten, as their own observations follow."""
         return [list(row) for row in self._seen]
 
     def restore(self, state: list[list[float]]) -> None:
-        """Go on from earlier observations."""
-        self._seen, self._model = [list(row) for row in state], None
+        """Continue from earlier observations."""
+        self._seen, self._process = [list(row) for row in state], None
 
-    @property
-    def _enough(self) -> bool:
-        generations = {row[0] for row in self._seen}
-        enough = len(self._seen) >= max(4, 2 * len(self.spaces))
-        return enough and len(generations) > 1 and bool(self.spaces)
+    def _learned(self) -> GaussianProcess:
+        """Of all that was seen, in units in which fitness and its changes have a spread of 1."""
+        seen = np.array(self._seen)
+        points, changes = np.delete(seen, 2, axis=1), seen[:, 2]
+        self._centre, self._scale = points[:, 1].mean(), _spread(points[:, 1])
+        points[:, 1] = (points[:, 1] - self._centre) / self._scale
+        changes = (changes - changes.mean()) / _spread(changes)
+        return GaussianProcess(points, changes, fit(points, changes))
 
     def _best(
-        self, scores: Callable[[Floats], Floats], parent: Floats, random: np.random.Generator
+        self, scores: Callable[[Floats], Floats], parent: Floats, random: Generator
     ) -> Floats:
         """The best of some candidates: the parent with a few values drawn again and the rest moved.
 
@@ -220,10 +214,8 @@ class PB2:
         best: Floats = points[int(values.argmax())]
         return best
 
-    def _to_cube(self, hyperparameters: Mapping[str, float]) -> Floats:
-        return np.array(
-            [space.to_unit(hyperparameters[name]) for name, space in self.spaces.items()]
-        )
+    def _to_cube(self, values: Values) -> Floats:
+        return np.array([space.to_unit(values[name]) for name, space in self.spaces.items()])
 
     def _snap(self, x: Floats) -> Floats:
         """The nearest points whose values exist: whole numbers and choices have gaps."""
@@ -236,31 +228,12 @@ class PB2:
         return x
 
 
-class _Model:
-    """A Gaussian process in the units of fitness, and what it is expected to see next."""
-
-    def __init__(self, seen: Floats) -> None:
-        time, before, changes, x = seen[:, 0], seen[:, 1], seen[:, 2], seen[:, 3:]
-        self._centre, self._scale = before.mean(), _spread(before)
-        points = Points(time, (before - self._centre) / self._scale, x)
-        changes = (changes - changes.mean()) / _spread(changes)
-        self.process = GaussianProcess(points, changes, fit(points, changes))
-
-    def scores(self, generation: int, fitness: float, x: Floats) -> Floats:
-        """Upper confidence bounds [C] of the change, in standard deviations."""
-        mean, deviation = self.process.predict(self._points(generation, fitness, x))
-        return mean + BOLDNESS * deviation
-
-    def expect(self, generation: int, fitness: float, x: Floats) -> None:
-        """A child will be seen there."""
-        self.process = self.process.pretend(self._points(generation, fitness, x[None]))
-
-    def _points(self, generation: int, fitness: float, x: Floats) -> Points:
-        before = (fitness - self._centre) / self._scale
-        return Points(np.full(len(x), float(generation)), np.full(len(x), before), x)
-
-
 def _spread(values: Floats) -> float:
     """Their standard deviation, or 1 if they are equal but for rounding."""
     spread = float(values.std())
     return spread if spread > 1e-12 * float(np.abs(values).max()) else 1.0
+
+
+def make_explore(config: ExploreConfig, spaces: Spaces) -> Explore:
+    """The strategy that a configuration names."""
+    return (PB2 if config.strategy == "pb2" else Explore)(config, spaces)

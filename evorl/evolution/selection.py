@@ -1,34 +1,135 @@
-"""Who stays, and who makes room for whose child: pure functions of fitness and a generator.
+"""Fitness, and by it who stays and who makes room for whose child.
+
+A fitness is a function of returns [E], of one or more episodes, to a number, the more the better;
+your own as `evaluation: {fitness: "my_module:lower_quantile"}`.
 
 A selection gives `parents [P]`: agent i stays exactly as it is if parents[i] == i, else its place
 goes to a child of agent parents[i]. So a survivor keeps its own place, and only further copies of
 it are children. Agents of equal fitness are ranked by index, the lowest first: as long as nobody
-has learnt anything, the same few places change and the rest keep their different weights.
+has learnt anything, the same few places change and the rest keep their different weights. Your own
+is a subclass, whose fields are its options: `selection: {kind: "my_module:Roulette", heat: 0.5}`.
 
-A selection of your own is a subclass with `parents`, and with fields of its own as options:
-
-    class Roulette(Selection):
-        temperature: float = option(1.0, "How little fitness counts.", gt=0)
-
-        def parents(self, fitness, random): ...
-
-    evolution: {selection: {kind: "my_module:Roulette", temperature: 0.5}}
-
-Legend: P agents, L latest evaluations, E episodes of each.
+Legend: P agents, L latest evaluations, E episodes of each, n episodes.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator
 
-from evorl.config import Fraction, Section, option
+from evorl.config import Fraction, Section, option, resolve
 from evorl.errors import RunError, one_line, raised
-from evorl.evolution.fitness import MEAN, Fitness, by_episode
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+
+def mean(returns: Floats) -> float:
+    """The mean return."""
+    return float(returns.mean())
+
+
+def median(returns: Floats) -> float:
+    """The median return."""
+    return float(np.median(returns))
+
+
+def iqm(returns: Floats) -> float:
+    """The interquartile mean: of what is left without the lowest and the highest quarter."""
+    cut = len(returns) // 4
+    return float(np.sort(returns)[cut : len(returns) - cut].mean())
+
+
+class Fitness:
+    """Such a function for all agents at once, with its standard error over episodes.
+
+    The mean has its own in closed form. For others it is the jackknife's, from the fitness without
+    each of the episodes: the same for the mean, good for what is smooth, rough for a quantile.
+    """
+
+    def __init__(self, function: Callable[[Floats], float] = mean, name: str = "") -> None:
+        self.function, self.name = function, name or function.__name__
+
+    @classmethod
+    def named(cls, name: str) -> "Fitness":
+        """The one that a configuration names."""
+        return cls(resolve("fitness", name), name)
+
+    def __call__(self, returns: Floats) -> Floats:
+        """Each agent's [P] by returns [P, E] or [L, P, E]; -inf where one of them is not finite."""
+        returns = returns.reshape(-1, *returns.shape[-2:])
+        known = np.asarray(np.isfinite(returns).all(axis=(0, 2)))
+        if self.function is mean:
+            values = np.where(known[None, :, None], returns, 0).mean(axis=(0, 2))
+            return np.where(known & np.isfinite(values), values, -np.inf)
+        return self._values(_by_episode(returns))
+
+    def errors(self, returns: Floats) -> Floats:
+        """The standard error of each agent's [P], from returns [P, E]; NaN where there is none."""
+        if (episodes := returns.shape[1]) < 2:
+            return np.full(len(returns), np.nan)
+        known = np.asarray(np.isfinite(returns).all(1))
+        if self.function is mean:
+            spread: Floats = np.where(known[:, None], returns, np.nan).std(1, ddof=1)
+            return spread / math.sqrt(episodes)
+        return np.where(known, _jackknife(self._without_each(returns.T)), np.nan)
+
+    def lead(self, ahead: Floats, behind: Floats) -> tuple[Floats, Floats]:
+        """The lead on episodes [n] or [n, P] that both played, and its standard error (one: 0)."""
+        with np.errstate(invalid="ignore"):  # the dead, whose lead nobody asks for
+            if self.function is mean:
+                lead = (difference := ahead - behind).mean(axis=0)
+            else:
+                lead = self._values(ahead) - self._values(behind)
+            if len(ahead) == 1:
+                return lead, np.zeros_like(lead)
+            if self.function is mean:
+                return lead, difference.std(axis=0, ddof=1) / math.sqrt(len(ahead))
+            return lead, _jackknife(self._without_each(ahead) - self._without_each(behind))
+
+    def stand_in(self, returns: Floats, episodes: int) -> Floats:
+        """As many returns as these episodes would have given whoever had these: [n] → [E]."""
+        if self.function is mean:
+            return np.full(episodes, returns.mean())
+        return np.resize(returns, episodes)
+
+    def _values(self, returns: Floats) -> Floats:
+        """Of returns [n], or [P] of [n, P]; RunError if the function has none."""
+        found: Floats = np.apply_along_axis(self._value, 0, returns)
+        return found
+
+    def _without_each(self, returns: Floats) -> Floats:
+        return np.stack([self._values(np.delete(returns, i, 0)) for i in range(len(returns))])
+
+    def _value(self, returns: Floats) -> float:
+        if not np.isfinite(returns).all():
+            return -np.inf
+        who = f"evaluation.fitness: {self.name!r}"
+        try:
+            value = float(self.function(returns.copy()))
+        except Exception as error:
+            raise RunError(one_line(f"{who} raised {raised(error)}")) from error
+        if not math.isfinite(value):
+            raise RunError(f"{who} must give a finite number, got {value}")
+        return value
+
+
+def _by_episode(returns: Floats) -> Floats:
+    """All episodes of every agent: [n, P] of [L, P, E]."""
+    return returns.swapaxes(1, 2).reshape(-1, returns.shape[1])
+
+
+def _jackknife(without: Floats) -> Floats:
+    """The standard error, from what is [n] or [n, P] when each of n episodes is left out."""
+    with np.errstate(invalid="ignore"):
+        error: Floats = math.sqrt(len(without) - 1) * without.std(axis=0)
+    return error
+
+
+MEAN = Fitness()
 
 
 class Selection(Section):
@@ -51,12 +152,12 @@ class Selection(Section):
         " there are agents.",
     )
 
-    def parents(self, fitness: Floats, random: np.random.Generator) -> Ints:
+    def parents(self, fitness: Floats, random: Generator) -> Ints:
         """Parents [P] by fitness [P], which is -inf for the dead; somebody is alive."""
         raise NotImplementedError(f"{type(self).__name__} selects no parents")
 
     def __call__(
-        self, returns: Floats, alive: Bools, random: np.random.Generator, fitness: Fitness = MEAN
+        self, returns: Floats, alive: Bools, random: Generator, fitness: Fitness = MEAN
     ) -> Ints:
         """Parents [P] by the latest evaluations' returns [L, P, E]; ValueError if all are dead."""
         counted = np.where(alive[None, :, None], returns, -np.inf)
@@ -64,28 +165,23 @@ class Selection(Section):
         living = np.isfinite(values)
         if not living.any():
             raise ValueError("no agent is alive: none has a finite fitness")
-        counted = np.where(living[None, :, None], counted, -np.inf)
         return require_lead(self._parents(values, random), counted, self.min_gap, fitness)
 
-    def _parents(self, fitness: Floats, random: np.random.Generator) -> Ints:
+    def _parents(self, fitness: Floats, random: Generator) -> Ints:
         """What `parents` gives; the dead that it leaves in place become children of the best."""
+        who = f"evolution.selection: {self.kind or type(self).__name__!r}"
         try:
             found = np.array(self.parents(fitness.copy(), random))
         except Exception as error:
-            raise RunError(one_line(f"{self._who} raised {raised(error)}")) from error
-        count, living = len(fitness), np.isfinite(fitness)
-        if found.shape != (count,) or found.dtype.kind not in "iu":
-            what = f"{found.dtype} of shape {found.shape}"
-            raise RunError(f"{self._who} must give {count} whole numbers as parents, got {what}")
-        found = np.where(~living & (found == np.arange(count)), fitness.argmax(), found)
-        if not np.isin(found, np.flatnonzero(living)).all():
-            rule = f"must choose parents of the living, {np.flatnonzero(living).tolist()}"
-            raise RunError(f"{self._who} {rule}, got {found.tolist()}")
+            raise RunError(one_line(f"{who} raised {raised(error)}")) from error
+        count, living = len(fitness), np.flatnonzero(np.isfinite(fitness))
+        if found.shape == (count,):
+            stays = ~np.isfinite(fitness) & (found == np.arange(count))
+            found = np.where(stays, fitness.argmax(), found)
+        if found.shape != (count,) or found.dtype.kind not in "iu" or set(found) - set(living):
+            rule = f"must give {count} parents, of the living, {living.tolist()}"
+            raise RunError(f"{who} {rule}, got {found.tolist()}")
         return found.astype(np.int64)
-
-    @property
-    def _who(self) -> str:
-        return f"evolution.selection: {self.kind or type(self).__name__!r}"
 
 
 class Truncation(Selection):
@@ -98,7 +194,7 @@ class Truncation(Selection):
     kind: str = option("truncation", "truncation, tournament, or your own as module:Class.")
     fraction: float = option(0.25, "Share of agents replaced, and of parents.", gt=0, le=0.5)
 
-    def parents(self, fitness: Floats, random: np.random.Generator) -> Ints:
+    def parents(self, fitness: Floats, random: Generator) -> Ints:
         """Children of the best in the places of the worst."""
         ranked, count = ranking(fitness), len(fitness)
         share = max(1, math.floor(self.fraction * count + 1e-9))  # 0.29 * 100 is just under 29
@@ -120,7 +216,7 @@ class Tournament(Selection):
     size: int = option(2, "Agents per tournament.", ge=1, le=4096)
     elitism: bool = option(True, "Whether the best agent always stays.")
 
-    def parents(self, fitness: Floats, random: np.random.Generator) -> Ints:
+    def parents(self, fitness: Floats, random: Generator) -> Ints:
         """The winners stay; those that won more than once have children."""
         ranked = ranking(fitness)
         contests = len(fitness) - self.elitism
@@ -144,13 +240,12 @@ def ranking(fitness: Floats) -> Ints:
 def require_lead(parents: Ints, returns: Floats, min_gap: float, fitness: Fitness = MEAN) -> Ints:
     """The same parents, but an agent stays unless its parent's lead in returns [L, P, E] is clear.
 
-    All agents play the same episodes, so the lead is a paired difference of fitness, and it must be
-    more than `min_gap` of its standard errors. A single episode has none: any lead will do. The
-    dead are replaced all the same, and min_gap = 0 holds nobody.
+    All play the same episodes: it is a paired difference, and must be more than `min_gap` of its
+    standard errors. The dead are replaced all the same, and min_gap = 0 holds nobody.
     """
     if min_gap == 0:
         return parents.copy()
-    episodes = by_episode(returns)
+    episodes = _by_episode(returns)
     lead, error = fitness.lead(episodes[:, parents], episodes)
     dead = ~np.isfinite(returns).all(axis=(0, 2))
     return np.where(dead | (lead > min_gap * error), parents, np.arange(len(parents)))

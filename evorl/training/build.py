@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms import Algorithm, Trained
-from evorl.config import NetworkConfig, RunConfig, did_you_mean, resolve
+from evorl.config import NetworkConfig, RunConfig, did_you_mean
 from evorl.distributed import Replicas, World, local_ranks
 from evorl.envs import (
     ActionSpec,
@@ -23,7 +23,7 @@ from evorl.envs import (
     slots_for,
 )
 from evorl.errors import ConfigError
-from evorl.evolution import CheckedMutation, Mutation, Schedule, Space, Spaces, make_explore
+from evorl.evolution import Mutation, Schedule, Space, Spaces, make_explore
 from evorl.experience import PrioritisedSampler, ReplayBuffer, Replays, Sampler, UniformSampler
 from evorl.genome import Architecture, Genome
 from evorl.machine import check_fits, set_threads
@@ -250,12 +250,8 @@ def make_evolve(config: RunConfig, parts: Parts, confirm: Confirm) -> Evolve | N
     if config.evolution.method != "evolution":
         return None
     explore = make_explore(config.evolution.explore, make_spaces(config))
-    specs, kinds = parts.population.specs, config.evolution.mutation
-    own = {
-        name: CheckedMutation(name, resolve("mutation", name), specs, config.algorithm)
-        for name in kinds.user
-    }
-    mutation = Mutation(kinds, specs, explore, own)
+    specs = parts.population.specs
+    mutation = Mutation(config.evolution.mutation, specs, explore, config.algorithm)
     return Evolve(config.evolution.selection, mutation, confirm, parts.genomes, config.seed)
 
 

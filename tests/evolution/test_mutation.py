@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from evorl.algorithms.dqn import DQN
 from evorl.config import MutationConfig
 from evorl.errors import RunError
-from evorl.evolution.mutation import CheckedMutation, Mutation
-from evorl.evolution.spaces import Space
+from evorl.evolution.explore import Space
+from evorl.evolution.mutation import Mutation
 from evorl.genome import ACTIVATIONS, Architecture, Genome
 from evorl.networks.layout import fresh_parameters, signature
 from evorl.networks.spec import NetworkSpec, ParameterSpec
@@ -67,7 +67,7 @@ def only(kind, **changed):
 
 
 def mutate(config, parent, state, *, spec=VECTOR, explore=None, seed=0, fitness=1.5):
-    mutation = Mutation(config, {"q": spec}, explore or Doubling())
+    mutation = Mutation(config, {"q": spec}, explore or Doubling(), DQN())
     random = np.random.default_rng(seed)
     return mutation(parent, state, id=77, generation=5, fitness=fitness, random=random)
 
@@ -200,7 +200,7 @@ def test_a_long_line_of_mutations_stays_within_its_limits(seed, image, outside):
         size = (14, 2) if outside else (4, 5)
         start |= {"channels": size, "kernels": (3, 2), "strides": (2, 1)}
     architecture = Architecture(**start, layer_norm=bool(random.random() < 0.5))
-    mutation = Mutation(config, {"q": spec}, Doubling())
+    mutation = Mutation(config, {"q": spec}, Doubling(), DQN())
     parent = genome(0, architecture)
     state = newborn(fresh_parameters({"q": spec}, parent, 0))._replace(
         steps=int(random.integers(3000))
@@ -280,7 +280,7 @@ def test_mutated_agents_live_in_a_mixed_population():
     genomes = [genome(i, a) for i, a in enumerate(architectures)]
     population = population_of(genomes, VECTOR)
     config = MutationConfig(architecture=1, activation=0.3, units=[4, 9], min_units=4, max_units=70)
-    mutation = Mutation(config, {"q": VECTOR}, Doubling())
+    mutation = Mutation(config, {"q": VECTOR}, Doubling(), DQN())
     number = 10
     for generation in range(8):
         learn(population, random, 5)
@@ -341,7 +341,7 @@ def pair():
 @pytest.mark.parametrize("kind", ["architecture", "activation"])
 def test_one_network_changes_and_all_have_their_turn(kind):
     parent, state = pair()
-    mutation = Mutation(only(kind), PAIR, Doubling())
+    mutation = Mutation(only(kind), PAIR, Doubling(), DQN())
     found = collections.Counter()
     for seed in range(100):
         random = np.random.default_rng(seed)
@@ -361,7 +361,7 @@ def test_noise_is_on_the_weights_of_all_networks_and_on_nothing_else():
     parent, state = pair()
     state.v["critic.hidden0.weight"][:, 4] = 0
     state.v["critic.hidden0.bias"][4] = 0
-    mutation = Mutation(only("parameters", noise_fraction=1), PAIR, Doubling())
+    mutation = Mutation(only("parameters", noise_fraction=1), PAIR, Doubling(), DQN())
     random = np.random.default_rng(0)
     after = mutation(parent, state, id=4, generation=1, fitness=0.0, random=random).state
     assert not after.online["critic.hidden1.weight"][4].any()  # a dormant unit began again
@@ -380,7 +380,7 @@ def test_mutations_of_ones_own_come_by_their_names():
     parent, state = pair()
     mine = f"{__name__}:swapped"
     config = only("hyperparameters", **{mine: 1.0})  # and of the others there are none
-    mutation = Mutation(config, PAIR, Doubling(()), {mine: swapped})
+    mutation = Mutation(config, PAIR, Doubling(()), DQN())
     random = np.random.default_rng(0)
     child, after = mutation(parent, state, id=4, generation=1, fitness=0.0, random=random)
     assert (child.mutation, child.id, child.parent, child.born) == (mine, 4, 3, 1)
@@ -414,42 +414,53 @@ def give_architectures(**own):
     return lambda genome, state, random: (dataclasses.replace(genome, architectures=own), state)
 
 
-INPUTS = PAIR["actor"].inputs
-WEIGHT = f"must be a tensor of torch.float32 and shape ({INPUTS}, 20), as its architecture says"
-FIRST = "actor.hidden0.weight"
+FIRST, INPUTS = "actor.hidden0.weight", PAIR["actor"].inputs
+WEIGHT = f"must be (({INPUTS}, 20), torch.float32) by its architecture"
 WRONG = [
     (lambda *_: 1 / 0, "raised ZeroDivisionError: division by zero (test_mutation.py, line "),
-    (lambda genome, *_: genome, "must return a genome and a state, got Genome("),
-    (lambda *_: None, "must return a genome and a state, got None"),
-    (give("gamma"), "returned hyperparameters.gamm: unknown key; did you mean gamma?"),
+    (lambda genome, *_: genome, "raised TypeError: cannot unpack non-iterable Genome object"),
+    (lambda *_: None, "raised TypeError: cannot unpack non-iterable NoneType object"),
+    (give("gamma"), "returned other hyperparameters than there are: gamm, gamma"),
     (give(lr=-1.0), "returned hyperparameters.lr: must be greater than 0, got -1.0"),
     (give(lr=float("nan")), "returned hyperparameters.lr: must be a finite number, got nan"),
     (give(batch_size=3.5), "returned hyperparameters.batch_size: expected a whole number, got 3.5"),
-    (give(double=0), "returned hyperparameters.double: unknown key"),
-    (give_architectures(actor=Architecture((20,))), "returned architectures of ['actor'] instead "
-     "of ['actor', 'critic']"),
+    (give(double=0), "returned other hyperparameters than there are: double"),
+    (give_architectures(actor=Architecture((20,))), "raised KeyError: 'critic'"),
     (give_architectures(actor=Architecture((21,)), critic=Architecture((24, 30))),
-     f"returned state.online: {FIRST} must be a tensor of torch.float32 and shape ({INPUTS}, 21), "
-     f"as its architecture says, got torch.float32 and ({INPUTS}, 20)"),
-    (touch(lambda state: state.m.pop(FIRST)), f"returned no weight {FIRST} in state.m"),
-    (touch(lambda state: state.v.update(x=1)), "returned a weight x in state.v"),
-    (touch(lambda state: state.target.update({FIRST: 1})), f"returned state.target: {FIRST} "
-     f"{WEIGHT}, got int"),
+     f"returned state.online: {FIRST} must be (({INPUTS}, 21), torch.float32) by its architecture, "
+     f"got (({INPUTS}, 20), torch.float32)"),
+    (touch(lambda state: state.m.pop(FIRST)), f"returned state.m: {FIRST} {WEIGHT}, got None"),
+    (touch(lambda state: state.v.update(x=torch.ones(1))), "returned state.v: x must be None by "
+     "its architecture, got ((1,), torch.float32)"),
+    (touch(lambda state: state.target.update({FIRST: 1})), "raised AttributeError: 'int' object "
+     "has no attribute 'shape'"),
     (touch(lambda state: state.target.update({FIRST: state.target[FIRST].double()})),
-     f"returned state.target: {FIRST} {WEIGHT}, got torch.float64 and ({INPUTS}, 20)"),
+     f"returned state.target: {FIRST} {WEIGHT}, got (({INPUTS}, 20), torch.float64)"),
     (touch(lambda state: state.online[FIRST].fill_(np.inf)), f"returned state.online: {FIRST} is "
      "not finite"),
 ]  # fmt: skip
+MINE, chosen = f"{__name__}:mine", {}
+
+
+def mine(genome, state, random):
+    return chosen["function"](genome, state, random)
+
+
+def own_child(function, parent, state):
+    """What a mutation of one's own makes of a parent."""
+    chosen["function"] = function
+    mutation = Mutation(only("", **{MINE: 1.0}), PAIR, Doubling(), DQN())
+    random = np.random.default_rng(0)
+    return mutation(parent, state, id=4, generation=1, fitness=0.0, random=random)
 
 
 @pytest.mark.parametrize(("function", "message"), WRONG)
 def test_a_mutation_of_ones_own_that_spoils_the_child(function, message):
     parent, state = pair()
     before = copied(state)
-    checked = CheckedMutation("mine:wrong", function, PAIR, DQN())
     with pytest.raises(RunError) as caught:
-        checked(parent, state, np.random.default_rng(0))
-    assert str(caught.value).startswith(f"evolution.mutation: 'mine:wrong' {message}")
+        own_child(function, parent, state)
+    assert str(caught.value).startswith(f"evolution.mutation: {MINE!r} {message}")
     assert str(caught.value).isprintable()
     assert_same_state(state, before)
 
@@ -465,8 +476,7 @@ def test_a_mutation_of_ones_own_changes_the_child_alone():
 
     parent, state = pair()
     before, values = copied(state), dict(parent.hyperparameters)
-    checked = CheckedMutation("mine:halved", halved, PAIR, DQN())
-    child, after = checked(parent, state, np.random.default_rng(0))
+    child, after = own_child(halved, parent, state)
     assert_same_state(state, before)
     assert parent.hyperparameters == values
     assert list(child.hyperparameters) == list(DQN().hyperparameters)

@@ -10,8 +10,17 @@ import torch
 from torch import nn
 
 from evorl.evolution import surgery
-from evorl.evolution.surgery import add_layer, add_units, remove_layer, remove_units, reset_dormant
-from evorl.evolution.units import all_units, channel_units, dormant_units, hidden_units
+from evorl.evolution.surgery import (
+    add_layer,
+    add_units,
+    all_units,
+    channel_units,
+    dormant_units,
+    hidden_units,
+    remove_layer,
+    remove_units,
+    reset_dormant,
+)
 from evorl.genome import ACTIVATIONS, Architecture
 from evorl.networks.module import to_module
 from evorl.population.compiled import has_compiler

@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 from evorl.config import ExploreConfig, resolve
-from evorl.evolution.explore import make_explore
-from evorl.evolution.spaces import Space
+from evorl.evolution.explore import Space
+from evorl.evolution.pb2 import make_explore
 from evorl.seeding import generator
 
 SEEDS = 100

@@ -8,8 +8,7 @@ from torch import nn
 from evorl.algorithms.base import Algorithm, Loss, Trained
 from evorl.algorithms.hyperparameters import OffPolicy
 from evorl.envs.spaces import ActionSpec
-from evorl.evolution.surgery import add_units, remove_units
-from evorl.evolution.units import channel_units
+from evorl.evolution.surgery import add_units, channel_units, remove_units
 from evorl.experience.transitions import Samples
 from evorl.genome import Architecture, Genome
 from evorl.networks import cnn

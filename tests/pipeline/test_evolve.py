@@ -10,11 +10,10 @@ import torch
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import ExploreConfig, MutationConfig
-from evorl.evolution.explore import make_explore
-from evorl.evolution.fitness import MEAN
+from evorl.evolution.explore import Space
 from evorl.evolution.mutation import Mutation
-from evorl.evolution.selection import Truncation
-from evorl.evolution.spaces import Space
+from evorl.evolution.pb2 import make_explore
+from evorl.evolution.selection import MEAN, Truncation
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.champion import Champion
@@ -39,7 +38,7 @@ def make_evolve(mutation=None, **selection):
     explore = make_explore(ExploreConfig(), SPACES)
     evolve = Evolve(
         Truncation(**selection),
-        Mutation(mutation or MutationConfig(), population.specs, explore),
+        Mutation(mutation or MutationConfig(), population.specs, explore, DQN()),
         SimpleNamespace(champion=None, score=-np.inf, fitness=MEAN),  # nobody was ever seen
         genomes,
         seed=9,

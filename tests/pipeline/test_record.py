@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from evorl.algorithms.dqn import DQN
-from evorl.evolution.fitness import MEAN
 from evorl.evolution.lineage import birth
+from evorl.evolution.selection import MEAN
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.record import Record

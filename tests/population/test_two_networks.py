@@ -16,8 +16,7 @@ from evorl.algorithms.base import Algorithm, Loss, Trained
 from evorl.algorithms.hyperparameters import OffPolicy
 from evorl.config import hyperparameter
 from evorl.envs.spaces import ActionSpec
-from evorl.evolution.surgery import add_layer, add_units, remove_layer, remove_units
-from evorl.evolution.units import all_units
+from evorl.evolution.surgery import add_layer, add_units, all_units, remove_layer, remove_units
 from evorl.experience.transitions import Samples
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import network_part
