@@ -65,6 +65,7 @@ def random_batch():
         next_obs=randn(SPEC.inputs),
         discount=rand().round(),
         weight=rand() / BATCH,
+        noise=randn(0),
     )
 
 

@@ -95,8 +95,9 @@ BROKEN_FILES = [
     # words
     (ENV + "network: {activation: rleu}\n", "network.activation: must be one of relu, elu, gelu, "
      "tanh, silu, got the string 'rleu'; did you mean relu?"),
-    (ENV + "algorithm: {name: ppo}\n", "algorithm.name: must be one of dqn, or your own as "
-     "module:Name, got 'ppo'"),
+    (ENV + "algorithm: {name: rainbow}\n", "algorithm.name: must be one of dqn, ddpg, td3, sac, "
+     "a2c, ppo, or your own as "
+     "module:Name, got 'rainbow'"),
     (ENV + "compile: 2\n", "compile: must be one of auto, true, false, got 2"),
     (ENV + "compile: 'true'\n", "compile: must be one of auto, true, false, got the string 'true'; "
      "did you mean true?"),

@@ -74,7 +74,8 @@ def test_ours() -> None:
 
 FUNCTION = "must be a function, got"
 WRONG = [
-    ("algorithm", "dqm", "must be one of dqn, or your own as module:Name, got 'dqm'; did you mean "
+    ("algorithm", "dqm", "must be one of dqn, ddpg, td3, sac, a2c, ppo, "
+     "or your own as module:Name, got 'dqm'; did you mean "
      "dqn?"),
     ("selection", "tornament", "must be one of truncation, tournament, or your own as module:Name, "
      "got 'tornament'; did you mean tournament?"),
@@ -155,7 +156,8 @@ def test_its_hyperparameters_elsewhere() -> None:
     late = config_of("algorithm.temperature=0.1", name)  # in any order
     assert late.algorithm.temperature == 0.1
     assert error_of("algorithm.name=dqm") == (
-        "override algorithm.name=dqm: algorithm.name: must be one of dqn, or your own as "
+        "override algorithm.name=dqm: algorithm.name: must be one of dqn, ddpg, td3, sac, "
+        "a2c, ppo, or your own as "
         "module:Name, got 'dqm'; did you mean dqn?"
     )
     assert error_of(algorithm={"name": 3}) == ("config: algorithm.name: expected a string, got 3")

@@ -112,7 +112,7 @@ def edited(old, new):
 
 ASCEND = "schedule: must have whole steps that ascend from 0 to less than steps = 5000, got a list"
 WRONG = {
-    "empty": ("", "env: required, but not given"),
+    "empty": ("", "expected a mapping, got nothing"),
     "a list": ("- 1\n", "got a list"),
     "not YAML": ("env: [", "invalid YAML"),
     "no env": (edited("env: CartPole-v1\n", ""), "env: required, but not given"),
@@ -151,7 +151,7 @@ WRONG = {
     "no algorithm": (edited("algorithm: dqn\n", ""), "algorithm: required, but not given"),
     "no networks": (
         "env: a\nalgorithm: dqn\nsteps: 1\narchitectures: {}\nschedule: []\n",
-        "architectures: must have at least 1 entry",
+        "architectures: must have at least 1 item",
     ),
     "unknown part": (edited("dueling", "duelling"), "architectures.q: duelling: Unexpected"),
 }
@@ -313,5 +313,5 @@ def test_what_a_schedule_fixes_is_refused_by_name(text):
 
 def test_what_a_schedule_leaves_is_not_refused():
     options = "seed=3 name=a algorithm.n_step=2 budget.stop_at=3 run.folder=x env.num_envs=3"
-    more = ["algorithm={double: false}", "network.channels_last=true", "network.channels=[8]"]
+    more = ["algorithm.double=false", "network.channels_last=true", "network.channels=[8]"]
     config_for_schedule(config(), some(), [*options.split(), *more])
