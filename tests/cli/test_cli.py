@@ -18,8 +18,7 @@ from evorl import __version__
 from evorl.cli import cli
 from evorl.config import dump_config, parse_config
 from evorl.evolution.schedule import read_schedule
-from evorl.runs.directory import RunDirectory
-from evorl.runs.statistics import Estimate
+from evorl.runs.directory import Estimate, RunDirectory
 from tests.synthetic import FAMILY, evaluated, initial, make_family_run, make_run, saved
 
 from .answers import CARTPOLE, ROOT, assert_one_error, everything_in, wait_for

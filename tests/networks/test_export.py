@@ -17,7 +17,7 @@ from evorl.networks.layout import network_part, row_shapes
 from evorl.networks.module import to_module
 from evorl.networks.spec import NetworkSpec, ParameterSpec
 from evorl.population.population import Population
-from evorl.runs.saved_agent import FACTS, WEIGHTS, Interface, SavedAgent, read_agent, save_agent
+from evorl.runs.agent import FACTS, WEIGHTS, Interface, SavedAgent, read_agent, save_agent
 from tests.synthetic import HYPERPARAMETERS, saved_agent
 
 torch.set_num_threads(1)

@@ -9,8 +9,7 @@ from evorl.cli.compare import comparison_lines
 from evorl.errors import RunError
 from evorl.evolution.schedule import Schedule, Segment
 from evorl.genome import Architecture
-from evorl.runs.compare import compare_runs, read_runs
-from evorl.runs.statistics import probability_of_improvement, summarise_group
+from evorl.runs.compare import compare_runs, probability_of_improvement, read_runs, summarise_group
 from evorl.seeding import generator
 from tests.synthetic import HYPERPARAMETERS, make_run
 

@@ -11,8 +11,8 @@ from evorl.errors import RunError
 from evorl.genome import Architecture, Genome
 from evorl.networks.initialization import fresh_parameters
 from evorl.networks.spec import NetworkSpec
+from evorl.runs.agent import read_agent, save_agent
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import read_agent, save_agent
 from tests.synthetic import FAMILY, make_family_run, saved_agent
 
 torch.set_num_threads(1)

@@ -12,8 +12,7 @@ import torch
 from evorl.envs import EnvSpec
 from evorl.errors import ConfigError
 from evorl.reporting.console import Console
-from evorl.runs.agent import Agent, load_agent
-from evorl.runs.saved_agent import save_agent
+from evorl.runs.agent import Agent, load_agent, save_agent
 from evorl.shipping.export import FORMATS, export_agent
 from evorl.training.score import play_alone
 from tests.networks.test_export import several

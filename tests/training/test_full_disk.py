@@ -12,9 +12,9 @@ import pytest
 
 from evorl.errors import RunError
 from evorl.pipeline.champion import Confirm
+from evorl.runs.agent import save_agent
 from evorl.runs.checkpoint import Draft
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import save_agent
 from tests.runs.test_run_directory import contents, saved
 from tests.training.test_saving import checkpoints, content, run
 
@@ -77,7 +77,7 @@ def test_the_best_agent_waits_for_room(tmp_path, monkeypatch):
     directory.save_best(saved(seed=0))
     before = contents(directory.path)
     with monkeypatch.context() as patch:
-        patch.setattr("evorl.runs.saved_agent.save_agent", full)
+        patch.setattr("evorl.runs.agent.save_agent", full)
         with pytest.warns(UserWarning, match=r"best: cannot be written: No space left"):
             directory.save_best(saved(seed=1))
         assert contents(directory.path) == before

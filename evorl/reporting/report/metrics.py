@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from evorl.evolution import first_problem
-from evorl.runs import JsonLines, run_error
+from evorl.runs import read_lines, run_error
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ _LINE = TypeAdapter(MetricsLine)
 def read_metrics(path: Path) -> list[MetricsLine]:
     """All complete lines; none if there is no file yet. A last line that is cut off is left out."""
     lines: list[MetricsLine] = []
-    for number, text in enumerate(JsonLines(path).read(), 1):
+    for number, text in enumerate(read_lines(path), 1):
         try:
             lines.append(_LINE.validate_json(text, strict=True))
         except ValidationError as error:

@@ -9,7 +9,7 @@ import numpy as np
 
 from evorl.config import RunConfig
 from evorl.evolution import Effect, Lineage, parse_line
-from evorl.runs import BEST, FACTS, LINEAGE, METRICS, JsonLines, RunDirectory, interquartile_mean
+from evorl.runs import BEST, FACTS, LINEAGE, METRICS, RunDirectory, interquartile_mean, read_lines
 
 
 class Row(NamedTuple):
@@ -41,7 +41,7 @@ class RunReader:
 
     def _new_lines(self, name: str) -> list[bytes]:
         """Whole lines of a file that were not there at the last call."""
-        new = JsonLines(self.path / name).read()[self._lines[name] :]
+        new = read_lines(self.path / name)[self._lines[name] :]
         self._lines[name] += len(new)
         return new
 
