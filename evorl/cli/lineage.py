@@ -106,7 +106,7 @@ def _heading(directory: "RunDirectory", descent: Descent) -> list[str]:
     env = directory.config().env.id
     score = "not finished"
     if directory.finished:
-        mean = directory.summary().score.mean
+        mean = directory.summary().mean
         score = f"held-out mean {show_estimate(mean, decimals(mean.value))}"
     lines = [f"{directory.path}: {env}, {score}"]
     if (best := descent.best) is None:

@@ -84,13 +84,9 @@ class SavedAgent(NamedTuple):
         names = {name for name, spec in self.specs.items() if isinstance(spec, NetworkSpec)}
         if not names or names != set(self.genome.architectures):
             raise ValueError("networks and architectures don't have the same names")
-        if not isinstance(self.algorithm.get("name"), str):
-            raise ValueError("the algorithm has no name")
         expected = row_shapes(self.specs, self.genome.architectures)
         if {name: tuple(value.shape) for name, value in self.parameters.items()} != expected:
-            raise ValueError(
-                "the weights don't fit the architecture, the observations or the actions"
-            )
+            raise ValueError("the weights don't fit the architecture, observations or actions")
         values = self.parameters.values()
         if not all(value.is_floating_point() and bool(value.isfinite().all()) for value in values):
             raise ValueError("the weights are not finite numbers")
@@ -154,8 +150,6 @@ def make_algorithm(values: Mapping[str, Any]) -> Algorithm:
     """The algorithm that an agent was trained with; ConfigError if it cannot be had."""
     try:
         found: Algorithm = resolve("algorithm", values["name"]).model_validate(dict(values))
-    except ConfigError as error:
-        raise ConfigError(f"algorithm.name: {error}") from None
     except ValidationError as error:
         raise ConfigError(f"algorithm.{first_problem(error)}") from None
     return found

@@ -6,7 +6,6 @@ generation-000005.new, then renamed; the manifest has the checksum of every file
 
 import hashlib
 import json
-import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 FORMAT = 4
 MANIFEST, SUFFIX, NEW = "manifest.json", ".safetensors", ".new"
 PLACE = "generation-{:06d}"
-NAME = re.compile(r"generation-([0-9]{6,})")
 CHANGED = "it is not what was written: its checksum is another"
 
 
@@ -31,7 +29,6 @@ class Written(NamedTuple):
     """A file of a checkpoint."""
 
     stem: str
-    bytes: int
     sha256: str
 
 
@@ -52,11 +49,7 @@ class Checkpoint:
                 raise ValueError(f"it is of generation {facts['generation']}")
             self.path, self.generation = path, facts["generation"]
             self.state: dict[str, Any] = facts["state"]  # what `Draft.commit` was given, as JSON
-            self.files = {file["stem"]: Written(**file) for file in facts["files"]}
-
-    def stems(self) -> list[str]:
-        """The names of its files."""
-        return sorted(self.files)
+            self.files: dict[str, str] = dict(facts["files"])  # checksums by stem
 
     def load(self, stem: str) -> "dict[str, Tensor]":
         """The tensors of a file, on the CPU; for a moment they are in memory twice."""
@@ -71,7 +64,7 @@ class Checkpoint:
         path = self.path / f"{stem}{SUFFIX}"
         with _reading(path):
             data = path.read_bytes()
-            if hashlib.sha256(data).hexdigest() != self.files[stem].sha256:
+            if hashlib.sha256(data).hexdigest() != self.files[stem]:
                 raise ValueError(CHANGED)
         return data
 
@@ -97,10 +90,10 @@ class Checkpoints:
         `stems` are the files that have to be good, for whoever needs no others.
         """
         problems: list[str] = []
-        for _, path in self._find():
+        for path in self._find():
             try:
                 checkpoint = Checkpoint(path, self.run)
-                for stem in checkpoint.stems() if stems is None else stems:
+                for stem in checkpoint.files if stems is None else stems:
                     checkpoint.load(stem)
             except CheckpointError as error:
                 problems.append(str(error))
@@ -113,11 +106,11 @@ class Checkpoints:
             raise CheckpointError(one_line(what) + problems[0])
         return None
 
-    def prune(self, generation: int) -> None:
-        """Keep the newest, up to a generation that was just committed."""
+    def prune(self, newest: Path) -> None:
+        """Keep the newest, up to one that was just committed."""
         kept = 0
-        for number, path in self._find():
-            if number > generation:  # refused by newest(), or there would not be this commit
+        for path in self._find():
+            if path.name > newest.name:  # it was refused, or there would not be this commit
                 continue
             with suppress(CheckpointError, OSError):  # a damaged one stays, and does not count
                 Checkpoint(path, self.run)
@@ -125,11 +118,9 @@ class Checkpoints:
                 if kept > self.keep:  # renamed: killed halfway, it does not look like a damaged one
                     shutil.rmtree(path.rename(path.with_name(path.name + NEW)))
 
-    def _find(self) -> list[tuple[int, Path]]:
-        """Generation and path, the newest first."""
-        paths = self.folder.iterdir() if self.folder.is_dir() else ()
-        found = [(NAME.fullmatch(path.name), path) for path in paths]
-        return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
+    def _find(self) -> list[Path]:
+        """The newest first."""
+        return sorted(self.folder.glob("generation-" + "[0-9]" * 6), reverse=True)
 
 
 class Draft:
@@ -147,14 +138,14 @@ class Draft:
         """Write a file of tensors that are serialised already, as they came over the network."""
         with self.writing():
             (self.path / f"{stem}{SUFFIX}").write_bytes(data)
-        return Written(stem, len(data), hashlib.sha256(data).hexdigest())
+        return Written(stem, hashlib.sha256(data).hexdigest())
 
     def commit(self, state: Mapping[str, Any], files: Sequence[Written]) -> Path:
         """Put it in its place and prune. `state` is JSON: lists for tuples, text for keys."""
         owner, generation = self._owner, int(self.final.name.removeprefix("generation-"))
         assert owner is not None, "only the draft that Checkpoints.begin made can be committed"
         facts: dict[str, Any] = {"format": FORMAT, "run": owner.run, "generation": generation}
-        facts |= {"files": [file._asdict() for file in sorted(files)], "state": state}
+        facts |= {"files": dict(sorted(files)), "state": state}
         with self.writing():
             (self.path / MANIFEST).write_bytes(_seal(facts))
             sync(*self.path.iterdir(), self.path, owner.folder.parent)
@@ -162,7 +153,7 @@ class Draft:
                 shutil.rmtree(self.final)
             self.path.rename(self.final)
             sync(owner.folder)
-        owner.prune(generation)
+        owner.prune(self.final)
         return self.final
 
     def abandon(self) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -126,8 +127,8 @@ def _read_run(directory: RunDirectory) -> Run:
     if (schedule := directory.path / SCHEDULE).exists():
         known["schedule"] = hashlib.sha256(read_bytes(schedule)).hexdigest()[:8]
     name, steps = str(options.get("name", "")), summary.env_steps + summary.evaluation_steps
-    score = summary.score.mean.value
-    return Run(directory.path, name, summary.env, summary.seed, known, score, steps)
+    env, seed = known["env"]["id"], options.get("seed", 0)
+    return Run(directory.path, name, env, seed, known, summary.mean.value, steps)
 
 
 def _improvements(groups: Mapping[str, Sequence[Group]]) -> Iterator[Improvement]:
@@ -148,10 +149,10 @@ def _warnings(env: str, groups: Sequence[Group]) -> Iterator[str]:
         more = 100 * (most / max(1, least) - 1)
         yield f"{env}: one group had {more:.0f} % more environment steps than another"
     for group in groups:
-        seeds = [run.seed for run in group.runs]
-        for seed in sorted({seed for seed in seeds if seeds.count(seed) > 1}):
-            count = seeds.count(seed)
-            yield f"{env}: {count} runs of {group.label} have seed {seed}, so they count too often"
+        for seed, count in Counter(run.seed for run in group.runs).items():
+            if count > 1:
+                runs = f"{count} runs of {group.label}"
+                yield f"{env}: {runs} have seed {seed}, so they count too often"
 
 
 def differences(values: Sequence[Any], place: str = "") -> Iterator[tuple[str, list[Any]]]:
@@ -171,13 +172,10 @@ def _label(run: Run, places: Iterable[str]) -> str:
         value: Any = run.options
         for key in place.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
-        values.append(f"{place}={'none' if value is None else _text(value)}")
+        # numbers, names, lists and mappings as YAML on one line
+        text = json.dumps(value, ensure_ascii=False, default=str).replace('"', "")
+        values.append(f"{place}={'none' if value is None else text}")
     return " ".join(values) or re.sub(r"-seed\d+$", "", run.name)
-
-
-def _text(value: Any) -> str:
-    """Numbers, names, lists and mappings as YAML on one line."""
-    return json.dumps(value, ensure_ascii=False, default=str).replace('"', "")
 
 
 def interquartile_mean(samples: Floats, axis: int = -1) -> Floats:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 CONFIG, SUMMARY, BEST, CHECKPOINTS = "config.yaml", "summary.json", "best", "checkpoints"
 LINEAGE, METRICS, SCHEDULE, LOCK = "lineage.jsonl", "metrics.jsonl", "schedule.yaml", ".lock"
 # All that a run writes before config.yaml, which says that it has begun.
-BEFORE_CONFIG = {LINEAGE, SCHEDULE, f"{CONFIG}.new", f"{SCHEDULE}.new"}
+BEFORE_CONFIG = {LINEAGE, SCHEDULE, f"{CONFIG}.new", f"{SCHEDULE}.new", LOCK}
 LOCK_WAIT = 0.25  # seconds: another process may only be looking whether the lock is held
 
 
@@ -54,20 +54,12 @@ class Estimate(NamedTuple):
         return not isnan(self.low)
 
 
-class FinalScore(NamedTuple):
-    """The held-out score of summary.json."""
-
-    mean: Estimate
-    iqm: Estimate
-    episodes: int
-
-
 class Summary(NamedTuple):
     """What summary.json says, as far as others read it."""
 
-    env: str
-    seed: int
-    score: FinalScore
+    mean: Estimate  # held-out score
+    iqm: Estimate
+    episodes: int
     env_steps: int  # of training
     evaluation_steps: int
 
@@ -110,8 +102,7 @@ class RunDirectory:
 
     def has_not_begun(self) -> bool:
         """Whether this is no more than what a start leaves that is killed before config.yaml."""
-        known = BEFORE_CONFIG | {LOCK}
-        return self.path.is_dir() and all(path.name in known for path in self.path.iterdir())
+        return self.path.is_dir() and {path.name for path in self.path.iterdir()} <= BEFORE_CONFIG
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -131,7 +122,7 @@ class RunDirectory:
                 raise run_error(self.path, problem) from None
         try:
             if self.has_not_begun():
-                for name in BEFORE_CONFIG:
+                for name in BEFORE_CONFIG - {LOCK}:
                     (self.path / name).unlink(missing_ok=True)
             yield
         finally:  # removed while it is held: whoever waits for it sees that it is gone
@@ -242,10 +233,8 @@ class RunDirectory:
                 Estimate(*(field(values, f"score.{name}.{of}", float) for of in Estimate._fields))
                 for name in ("mean", "iqm")
             )
-            env, seed = field(values, "env", str), field(values, "seed", int)
-            score = FinalScore(mean, iqm, field(values, "score.episodes", int))
-            steps = (field(values, f"{kind}_steps", int) for kind in ("env", "evaluation"))
-            return Summary(env, seed, score, *steps)
+            counts = ("score.episodes", "env_steps", "evaluation_steps")
+            return Summary(mean, iqm, *(field(values, name, int) for name in counts))
         except ValueError as error:
             raise run_error(path, f"not a summary of this version: {error}") from None
 

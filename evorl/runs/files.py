@@ -46,12 +46,10 @@ def atomic_write(path: Path, text: str) -> None:
 
 
 def sync(*paths: Path) -> None:
-    """Make sure that files, or the lists of files of folders, are on the disk.
-
-    All at once: a file system with a journal then writes it once, and each write is a wait.
-    """
+    """Make sure that files, or the lists of files of folders, are on the disk."""
     from concurrent.futures import ThreadPoolExecutor
 
+    # all at once: a file system with a journal then writes it once, and each write is a wait
     with ThreadPoolExecutor() as threads:
         list(threads.map(_sync, paths))
 

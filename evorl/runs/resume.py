@@ -80,9 +80,5 @@ def _refuse_changes(directory: RunDirectory, new: RunConfig, changeable: dict[st
     """ConfigError that names an option which cannot change in a run that has begun."""
     both = directory.config(), new
     for name, (was, now) in differences([c.model_dump(exclude=changeable) for c in both]):
-        raise ConfigError(
-            one_line(
-                f"{name}: cannot change in a run that has begun ({directory.path} has {was!r},"
-                f" got {now!r}); start a new run for that"
-            )
-        )
+        what = f"{name}: cannot change in a run that has begun ({directory.path} has {was!r}, got"
+        raise ConfigError(one_line(f"{what} {now!r}); start a new run for that"))

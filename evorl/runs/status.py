@@ -7,19 +7,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from evorl.errors import EvorlError
-from evorl.runs.directory import (
-    CHECKPOINTS,
-    CONFIG,
-    LINEAGE,
-    METRICS,
-    SUMMARY,
-    Estimate,
-    RunDirectory,
-)
+from evorl.runs.directory import CONFIG, LINEAGE, METRICS, SUMMARY, Estimate, RunDirectory
 from evorl.runs.files import field, parse_json, read_lines, reason, run_error
 
 State = Literal["running", "finished", "stopped", "damaged"]
-OWN = (METRICS, LINEAGE, SUMMARY, CHECKPOINTS)  # that a folder has from a run and nothing else
+OWN = (METRICS, LINEAGE, SUMMARY)  # that a folder has from a run and nothing else
 DEPTH = 3  # folders in which runs are looked for, one below the other
 
 
@@ -56,22 +48,21 @@ def find_runs(folder: Path) -> list[RunState]:
     return sorted(map(state_of, paths), key=lambda run: -run.changed)
 
 
+def is_run(path: Path) -> bool:
+    """Whether a run has made this folder: it has files of one."""
+    return any((path / name).exists() for name in OWN)
+
+
 def runs_below(
-    folder: Path, accepts: Callable[[Path], bool] | None = None, depth: int = DEPTH
+    folder: Path, accepts: Callable[[Path], bool] = is_run, depth: int = DEPTH
 ) -> Iterator[Path]:
     """Runs in a folder and in folders of it, not along links; `accepts` says what is one."""
-    accepts = accepts or is_run
     for child in sorted(child for child in folder.iterdir() if child.is_dir()):
         if accepts(child):
             yield child
         elif depth > 1 and not child.name.startswith(".") and not child.is_symlink():
             with suppress(OSError):  # not ours to read
                 yield from runs_below(child, accepts, depth - 1)
-
-
-def is_run(path: Path) -> bool:
-    """Whether a run has made this folder: it has files of one."""
-    return any((path / name).exists() for name in OWN)
 
 
 def state_of(path: Path) -> RunState:
@@ -91,7 +82,7 @@ def state_of(path: Path) -> RunState:
         if directory.finished:
             summary = directory.summary()
             steps, evaluation = summary.env_steps, summary.evaluation_steps
-            known = known._replace(state="finished", score=summary.score.mean)
+            known = known._replace(state="finished", score=summary.mean)
         budget = field(options, "budget.env_steps", int)
         spent = steps + (evaluation if field(options, "budget.counts", str) == "all" else 0)
         return known._replace(env_steps=steps, budget=budget, share=spent / max(1, budget))

@@ -151,7 +151,7 @@ def _load_replays(run: Run, checkpoint: Checkpoint | None) -> None:
     world, replays, sent = run.world, run.parts.replays, None
     if checkpoint and world.main:
         mesh = checkpoint.state["mesh"]
-        sent = json.dumps([checkpoint.stems(), mesh["population"], mesh["data"]]).encode()
+        sent = json.dumps([list(checkpoint.files), mesh["population"], mesh["data"]]).encode()
     files, population, data = json.loads(world.broadcast(sent))
     stems = [stem for stem in files if "replay" in stem]
     if not stems:

@@ -146,7 +146,7 @@ def test_a_run_that_was_killed_while_it_was_scored_trains_no_further(tmp_path, b
         going_on(directory)
         assert checkpoints(directory) == names
         assert [file.read_bytes() for file in lines] == before
-        assert directory.summary().score == told.score
+        assert directory.summary().mean == told.mean
         assert directory.summary().env_steps == told.env_steps
 
 

@@ -112,8 +112,8 @@ def _headline(
         return found
     summary, values = directory.summary(), _read_object(directory.path / SUMMARY)
     found["env_steps"], found["evaluation_steps"] = summary.env_steps, summary.evaluation_steps
-    mean, iqm = shorts(summary.score.mean), shorts(summary.score.iqm)
-    found["score"] = {"mean": mean, "iqm": iqm, "episodes": summary.score.episodes}
+    mean, iqm = shorts(summary.mean), shorts(summary.iqm)
+    found["score"] = {"mean": mean, "iqm": iqm, "episodes": summary.episodes}
     if isinstance(values.get("updates"), int):
         found["updates"] = values["updates"]
     if isinstance(took := values.get("seconds"), int | float):
