@@ -86,9 +86,11 @@ def state_of(path: Path) -> RunState:
         budget = field(options, "budget.env_steps", int)
         spent = steps + (evaluation if field(options, "budget.counts", str) == "all" else 0)
         return known._replace(env_steps=steps, budget=budget, share=spent / max(1, budget))
-    except (EvorlError, ValueError) as error:
-        problem = str(error) if isinstance(error, EvorlError) else str(run_error(path, str(error)))
-        return known._replace(state="damaged", problem=problem)
+    except EvorlError as error:
+        return known._replace(state="damaged", problem=str(error))
+    except ValueError as error:
+        damage = run_error(path, f"{CONFIG} or the last line of {METRICS}: {error}")
+        return known._replace(state="damaged", problem=str(damage))
 
 
 def last_change(path: Path) -> float:
