@@ -197,7 +197,7 @@ class RunDirectory:
         found = {name: read_lines(self.path / name) for name in lines}
         for name, needed in lines.items():
             if len(found[name]) < needed:
-                problem = f"has {len(found[name])} lines, but had {needed} at the last checkpoint"
+                problem = f"has {len(found[name])} of the {needed} lines that it had"
                 raise run_error(self.path / name, f"{problem}; start a new run")
         for name, needed in lines.items():
             kept = b"".join(line + b"\n" for line in found[name][:needed])

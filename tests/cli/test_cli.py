@@ -419,7 +419,7 @@ ANCESTRY = ("config.yaml", "lineage.jsonl", "best", "another run", "facts")
 READS = {  # what spoils each command, by a part of its name
     "lineage": (*ANCESTRY, "half of summary.json", "foreign summary.json"),
     "schedule": ANCESTRY,
-    "compare": ("config.yaml", "summary.json", "schedule.yaml"),
+    "compare": ("config.yaml", "summary.json"),
 }
 
 

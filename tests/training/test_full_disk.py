@@ -35,7 +35,7 @@ def test_lines_that_are_missing_cannot_be_resumed_from(tmp_path):
     directory = RunDirectory.create(tmp_path, "a")
     directory.append_metrics({"generation": 0})
     before = contents(directory.path)
-    with pytest.raises(RunError, match=r"lineage\.jsonl: has 0 lines, but had 2 at the last"):
+    with pytest.raises(RunError, match=r"lineage\.jsonl: has 0 of the 2 lines that it had"):
         directory.cut({"metrics.jsonl": 0, "lineage.jsonl": 2})
     assert contents(directory.path) == before
 

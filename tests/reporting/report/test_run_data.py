@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from evorl.errors import RunError
+from evorl.errors import EvorlError, RunError
 from evorl.reporting.report.run_data import read_payload, read_run, unique_names
 from evorl.runs.directory import LINEAGE, METRICS, RunDirectory
 from tests.synthetic import FAMILY, birth, child, evaluated, family_lines, make_run, saved
@@ -84,14 +84,6 @@ def test_a_report_of_a_run_without_a_generation_is_for_running_ones(tmp_path):
         read_payload([directory.path, finished(tmp_path).path])
     with directory.locked():
         assert read_payload([directory.path])["runs"][0]["state"] == "running"
-
-
-def test_what_only_stops_a_run_from_going_on_is_a_warning(tmp_path):
-    directory = going(tmp_path)
-    (directory.path / "checkpoints" / "generation-000003").mkdir(parents=True)
-    run = read_run(directory)
-    assert (run["state"], run["rows"]["generation"]) == ("damaged", [0, 1, 2])
-    assert "no checkpoint there can be used" in run["warnings"][0]
 
 
 def test_half_a_last_line_is_left_out(tmp_path):
@@ -196,7 +188,7 @@ def test_states(tmp_path):
 def test_damage_is_one_line(tmp_path, damage, message):
     directory = finished(tmp_path)
     damage(directory.path)
-    with pytest.raises(RunError, match=message) as caught:
+    with pytest.raises(EvorlError, match=message) as caught:
         read_run(directory)
     assert "\n" not in str(caught.value)
 
