@@ -4,7 +4,6 @@
     action = agent.act(obs)
 
 On disk: weights as safetensors, everything else as JSON. Nothing in it can execute.
-
 Legend: P agents, which is 1 here, B batch.
 """
 
@@ -124,8 +123,8 @@ def write_facts(folder: Path, agent: SavedAgent) -> None:
         "interface": dataclasses.asdict(agent.interface),
         "facts": dict(sorted(agent.facts.items())),
     }
-    text = json.dumps(values, indent=2, allow_nan=False)
-    (folder / FACTS).write_text(text + "\n", encoding="utf-8")
+    text = json.dumps(values, indent=2, allow_nan=False) + "\n"
+    (folder / FACTS).write_text(text, encoding="utf-8")
 
 
 def read_agent(folder: str | Path) -> SavedAgent:

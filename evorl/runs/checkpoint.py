@@ -85,10 +85,7 @@ class Checkpoints:
         return draft
 
     def newest(self, stems: Sequence[str] | None = None) -> Checkpoint | None:
-        """The newest good one, with a warning for each newer one; None if there is none at all.
-
-        `stems` are the files that have to be good, for whoever needs no others.
-        """
+        """The newest of which these files, or all, are good, with a warning for each newer one."""
         problems: list[str] = []
         for path in self._find():
             try:

@@ -3,8 +3,6 @@
 The unit is the run, by the held-out mean score of its best agent: agents of one run are no
 independent samples. A schedule that runs follow is part of their configuration.
 
-    comparison = compare_runs(read_runs(["runs/a", "runs/b", "runs/c"]))
-
 Intervals are 95 % bootstrap intervals by the percentile method, not by BCa, which divides by zero
 when all samples are alike (CartPole's 500). On a handful of samples they are too narrow.
 """
@@ -151,8 +149,8 @@ def _warnings(env: str, groups: Sequence[Group]) -> Iterator[str]:
     for group in groups:
         for seed, count in Counter(run.seed for run in group.runs).items():
             if count > 1:
-                runs = f"{count} runs of {group.label}"
-                yield f"{env}: {runs} have seed {seed}, so they count too often"
+                what = f"{count} runs of {group.label} have seed {seed}"
+                yield f"{env}: {what}, so they count too often"
 
 
 def differences(values: Sequence[Any], place: str = "") -> Iterator[tuple[str, list[Any]]]:

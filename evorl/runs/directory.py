@@ -106,10 +106,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Refuses a second process that would write to the same run at the same time.
-
-        The lock dies with its process. What a start has left that was killed is removed.
-        """
+        """Refuses a second process; what a start that was killed has left is removed."""
         from filelock import FileLock, Timeout
 
         path = self.path / LOCK

@@ -14,10 +14,8 @@ from evorl.runs.directory import CHECKPOINTS, CONFIG, RunDirectory
 from evorl.runs.files import run_error
 
 # What may change when a run resumes: none of it touches what agents learn, but for last digits.
-CHANGEABLE: dict[str, Any] = dict.fromkeys(
-    ("name", "run", "budget", "mesh", "compile", "checkpoint", "tracking"), True
-)
-CHANGEABLE["env"] = {"max_failures"}
+SECTIONS = ("name", "run", "budget", "mesh", "compile", "checkpoint", "tracking")
+CHANGEABLE: dict[str, Any] = {"env": {"max_failures"}, **dict.fromkeys(SECTIONS, True)}
 
 
 def make_checkpoints(
@@ -38,27 +36,21 @@ def reopen(directory: RunDirectory, overrides: Sequence[str] = ()) -> RunConfig:
     fixed = ("name", "run")  # it stays where it is
     _refuse_changes(directory, new, {k: v for k, v in CHANGEABLE.items() if k not in fixed})
     if directory.finished and new.budget == old.budget:
-        more = f"budget.env_steps={2 * old.budget.env_steps}"
-        problem = f"the run is finished; to train on, give it more to spend: {more}"
-        raise run_error(directory.path, problem)
+        more = f"to train on, give it more to spend: budget.env_steps={2 * old.budget.env_steps}"
+        raise run_error(directory.path, f"the run is finished; {more}")
     return new
 
 
 def find_started(config: RunConfig) -> RunDirectory | None:
     """The directory of the run that this configuration has started before; None if it has not."""
-    directory = _find_directory(config)
-    if directory is not None:
+    if (directory := _find_directory(config)) is not None:
         _refuse_changes(directory, config, CHANGEABLE)
     return directory
 
 
 def with_known_choices(config: RunConfig) -> RunConfig:
-    """What `auto` stood for when this configuration started its run, if it has started one.
-
-    Chosen again it may come out otherwise: by a timing, or as there is more to spend.
-    """
-    directory = _find_directory(config)
-    if directory is None:
+    """With what `auto` stood for when its run started: chosen again, it may come out otherwise."""
+    if (directory := _find_directory(config)) is None:
         return config
     known = directory.config()
     if config.env.backend == "auto":
