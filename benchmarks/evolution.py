@@ -26,7 +26,8 @@ import numpy as np
 from tqdm import tqdm
 
 import evorl
-from evorl.runs.statistics import Estimate, probability_of_improvement, summarise_group
+from evorl.runs import Estimate, summarise_group
+from evorl.runs.compare import probability_of_improvement
 
 METHODS = ("evolution", "random_search", "none")
 RESULTS = Path(__file__).parent / "results" / "evolution.json"

@@ -8,8 +8,8 @@ from evorl.evolution.lineage import birth, fitness_line
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import fresh_parameters
 from evorl.networks.spec import NetworkSpec
+from evorl.runs.agent import Interface, SavedAgent
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import Interface, SavedAgent
 
 HYPERPARAMETERS = DQN().hyperparameters
 STEPS = 1000  # own steps a generation

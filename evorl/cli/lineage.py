@@ -32,7 +32,7 @@ def lineage(run: Path, agent: int | None) -> None:
     descent = _find_descent(directory, agent)
     score = "not finished"
     if directory.finished:
-        mean = directory.summary().score.mean
+        mean = directory.summary().mean
         score = f"held-out mean {show_estimate(mean, decimals(mean.value))}"
     click.echo(f"{run}: {directory.config().env.id}, {score}")
     click.echo("\n".join([descent.title, "", *_ancestry_table(descent.ancestry)]))

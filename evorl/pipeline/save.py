@@ -52,7 +52,6 @@ class Save:
             "mesh": {"population": world.population, "data": world.data},
             "precision": world.precision,
         }
-        self.best = -float("inf")  # the best score at the last checkpoint
 
     def __call__(self, context: Context) -> None:
         """At a generation's end, when the next one is made."""
@@ -91,8 +90,6 @@ class Save:
         try:
             if self.storage.shared or self.world.main:
                 files = [draft.write(*file) for file in replays.items()]
-            if not self.world.main:
-                draft.settle()
         except CheckpointError as error:
             problem = str(error)
         if not self.storage.shared:
@@ -134,10 +131,10 @@ class Save:
         try:
             files.append(draft.write_bytes(POPULATION, snapshot.packed()))
             files.append(draft.write(STAGES, tensors))
-            draft.commit(state, files, best=snapshot.best > self.best)
+            draft.commit(state, files)
         except CheckpointError as error:
             return str(error)
-        self.best, snapshot.saved = snapshot.best, True
+        snapshot.saved = True
         return None
 
 

@@ -16,7 +16,7 @@ from evorl.config import RunConfig
 from evorl.evolution import FitnessLine, Lineage, describe_architectures, left, parse_line
 from evorl.genome import Genome
 from evorl.reporting.run_data import read_best
-from evorl.runs import LINEAGE, METRICS, JsonLines, interquartile_mean
+from evorl.runs import LINEAGE, METRICS, interquartile_mean, read_lines
 
 POINTS = 10_000  # that W&B shows of a chart, and rows of a table
 BIRTH_COLUMNS = (
@@ -49,7 +49,7 @@ class RunReader:
 
     def _new_lines(self, name: str) -> list[bytes]:
         """Whole lines of a file that were not there at the last call."""
-        new = JsonLines(self.path / name).read()[self._lines[name] :]
+        new = read_lines(self.path / name)[self._lines[name] :]
         self._lines[name] += len(new)
         return new
 

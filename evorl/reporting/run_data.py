@@ -22,11 +22,11 @@ from evorl.runs import (
     METRICS,
     SCHEDULE,
     SUMMARY,
-    JsonLines,
     RunDirectory,
     compare_runs,
     parse_json,
     read_bytes,
+    read_lines,
     read_runs,
     run_error,
     state_of,
@@ -65,7 +65,7 @@ def read_run(directory: RunDirectory) -> dict[str, Any]:
         }
         spaces = options["evolution"]["spaces"]
     with _reading(path / METRICS):
-        rows = [parse_json(line) for line in JsonLines(path / METRICS).read()]
+        rows = [parse_json(line) for line in read_lines(path / METRICS)]
         lineage = directory.lineage()
         fixed, moving = _hyperparameters(rows, spaces)
         measured = {
@@ -104,7 +104,7 @@ def _headline(directory: RunDirectory, rows: Rows) -> dict[str, Any]:
         return found | {"score": None, "versions": {}}
     summary = directory.summary()
     return found | {
-        "score": summary.score._asdict(),
+        "score": {"mean": summary.mean, "iqm": summary.iqm, "episodes": summary.episodes},
         "env_steps": summary.env_steps,
         "evaluation_steps": summary.evaluation_steps,
         "versions": parse_json(read_bytes(directory.path / SUMMARY)).get("versions", {}),

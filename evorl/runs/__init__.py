@@ -5,9 +5,27 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.runs.agent import Agent, load_agent
+    from evorl.runs.agent import (
+        FACTS,
+        WEIGHTS,
+        Agent,
+        Interface,
+        SavedAgent,
+        load_agent,
+        make_algorithm,
+        save_agent,
+        write_facts,
+    )
     from evorl.runs.checkpoint import Checkpoint, Checkpoints, Draft, Written, digest, serialise
-    from evorl.runs.compare import Comparison, compare_runs, read_runs
+    from evorl.runs.compare import (
+        Comparison,
+        Floats,
+        compare_runs,
+        interquartile_mean,
+        interval,
+        read_runs,
+        summarise_group,
+    )
     from evorl.runs.directory import (
         BEST,
         CHECKPOINTS,
@@ -17,34 +35,19 @@ if TYPE_CHECKING:
         METRICS,
         SCHEDULE,
         SUMMARY,
+        Estimate,
         RunDirectory,
     )
     from evorl.runs.files import (
-        JsonLines,
         atomic_write,
         field,
         parse_json,
         read_bytes,
+        read_lines,
         reason,
         run_error,
     )
     from evorl.runs.resume import find_started, make_checkpoints, reopen, with_known_choices
-    from evorl.runs.saved_agent import (
-        FACTS,
-        WEIGHTS,
-        Interface,
-        SavedAgent,
-        make_algorithm,
-        save_agent,
-        write_facts,
-    )
-    from evorl.runs.statistics import (
-        Estimate,
-        Floats,
-        interquartile_mean,
-        interval,
-        summarise_group,
-    )
     from evorl.runs.status import RunState, find_runs, is_run, last_change, runs_below, state_of
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -1,37 +1,45 @@
 """Which of several configurations does better: runs grouped by configuration, and their scores.
 
-A schedule that runs follow is part of their configuration.
-
 The unit is the run, by the held-out mean score of its best agent: agents of one run are no
-independent samples.
+independent samples. A schedule that runs follow is part of their configuration.
 
-    comparison = compare(read_runs(["runs/a", "runs/b", "runs/c"]))
+Intervals are 95 % bootstrap intervals by the percentile method, not by BCa, which divides by zero
+when all samples are alike (CartPole's 500). On a handful of samples they are too narrow.
 """
 
+import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from evorl.runs.directory import CONFIG, RunDirectory
-from evorl.runs.files import field, run_error
-from evorl.runs.statistics import (
-    Estimate,
-    GroupSummary,
-    probability_of_improvement,
-    summarise_group,
-)
+from evorl.runs.directory import SCHEDULE, Estimate, RunDirectory
+from evorl.runs.files import read_bytes
 
-if TYPE_CHECKING:
-    from evorl.evolution import Schedule
+if TYPE_CHECKING:  # here and below: whoever reads figures need not load what computes them
+    import numpy as np
+    import numpy.typing as npt
 
+RESAMPLES = 10_000
+BATCH = 1000  # resamples in memory at once
 TOLERANCE = 0.05  # by which budgets may differ before a comparison says so
 # Options in which runs of one group may differ: they do not change what agents learn.
 APART = ("name", "seed", "run", "compile", "tracking", "checkpoint")
+
+Floats: TypeAlias = "npt.NDArray[np.float64]"
+
+
+class GroupSummary(NamedTuple):
+    """The scores of a group's runs, summed up."""
+
+    runs: int
+    iqm: Estimate  # mean of the middle half: outliers on either side don't move it
+    mean: Estimate
 
 
 class Run(NamedTuple):
@@ -86,33 +94,23 @@ class Comparison(NamedTuple):
 
 
 def read_runs(paths: Iterable[str | Path]) -> list[Run]:
-    """The finished runs of these directories; RunError if one is not finished, or given twice."""
-    runs: dict[Path, Run] = {}
-    for path in map(Path, paths):
-        directory = RunDirectory.open(path)
-        if (real := path.resolve()) in runs:
-            raise run_error(path, "given twice")
-        try:
-            runs[real] = _read_run(directory)
-        except ValueError as error:
-            raise run_error(path / CONFIG, str(error)) from None
-    return list(runs.values())
+    """The finished runs of these directories; RunError if one is not finished."""
+    return [_read_run(RunDirectory.open(path)) for path in paths]
 
 
 def compare_runs(runs: Sequence[Run]) -> Comparison:
     """Sum up the runs by group; the same runs always give the same figures."""
-    by_env: dict[str, list[list[Run]]] = {}
+    by_env: dict[str, dict[str, list[Run]]] = {}  # by configuration
     for run in runs:
-        groups = by_env.setdefault(run.env, [])
-        same = next((group for group in groups if group[0].options == run.options), None)
-        groups.append([run]) if same is None else same.append(run)
+        same = json.dumps(run.options, sort_keys=True, default=str)
+        by_env.setdefault(run.env, {}).setdefault(same, []).append(run)
     different = dict.fromkeys(
         place
         for groups in by_env.values()
-        for place in _differences([group[0].options for group in groups])
+        for place, _ in differences([group[0].options for group in groups.values()])
     )
     found = {
-        env: [Group(_label(group[0], different), group) for group in groups]
+        env: [Group(_label(group[0], different), group) for group in groups.values()]
         for env, groups in by_env.items()
     }
     warnings = [line for env, groups in found.items() for line in _warnings(env, groups)]
@@ -120,46 +118,15 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
 
 
 def _read_run(directory: RunDirectory) -> Run:
-    """ValueError if something is missing in the configuration."""
     summary, options = directory.summary(), directory.options()
-    env, seed, name = options["env"]["id"], field(options, "seed", int), options.get("name", "")
-    if (summary.env, summary.seed) != (env, seed):
-        raise run_error(directory.path, "summary and configuration are of two runs")
-    known = _effective(options) | {"schedule": _changes(directory.schedule())}
-    steps = summary.env_steps + summary.evaluation_steps
-    return Run(directory.path, str(name), env, seed, known, summary.score.mean.value, steps)
-
-
-def _effective(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that change what agents learn."""
-    kept = {name: value for name, value in options.items() if name not in APART}
-    if options["env"].get("backend") == "async":  # chosen by a timing, and the same to the byte
-        kept["env"] = options["env"] | {"backend": "sync"}
-    method = field(options, "evolution.method", str)
-    if method != "evolution" or field(options, "population.size", int) == 1:
-        # nothing evolves: the rest of the section has no effect, but for what is drawn at first
-        drawn = method == "random_search" or field(options, "population.init", str) == "sample"
-        spaces = field(options, "evolution.spaces", dict) if drawn else {}
-        kept["evolution"] = {"method": method} | ({"spaces": spaces} if spaces else {})
-    return kept
-
-
-def _changes(schedule: "Schedule | None") -> dict[str, Any]:
-    """What a schedule says that no configuration can: values by the step from which they hold."""
-    if schedule is None:
-        return {}
-    found: dict[str, Any] = {}
-    for name, value in schedule.at(0).items():
-        changes = {0: value}
-        for step, values in schedule.segments:
-            if values[name] != value:
-                changes[step] = value = values[name]
-        if len(changes) > 1:
-            found[name] = _text(changes)
-    gated = {
-        name: list(own.gated) for name, own in schedule.architectures.items() if any(own.gated)
-    }
-    return found | ({"gated": gated} if gated else {})
+    known = {name: value for name, value in options.items() if name not in APART}
+    if known["env"].get("backend") == "async":  # chosen by a timing, and the same to the byte
+        known["env"] = known["env"] | {"backend": "sync"}
+    if (schedule := directory.path / SCHEDULE).exists():
+        known["schedule"] = hashlib.sha256(read_bytes(schedule)).hexdigest()[:8]
+    name, steps = str(options.get("name", "")), summary.env_steps + summary.evaluation_steps
+    env, seed = known["env"]["id"], options.get("seed", 0)
+    return Run(directory.path, name, env, seed, known, summary.mean.value, steps)
 
 
 def _improvements(groups: Mapping[str, Sequence[Group]]) -> Iterator[Improvement]:
@@ -177,36 +144,89 @@ def _improvements(groups: Mapping[str, Sequence[Group]]) -> Iterator[Improvement
 def _warnings(env: str, groups: Sequence[Group]) -> Iterator[str]:
     least, most = (edge(group.steps for group in groups) for edge in (min, max))
     if most > (1 + TOLERANCE) * least:
-        more = 100 * (most / least - 1) if least else math.inf
+        more = 100 * (most / max(1, least) - 1)
         yield f"{env}: one group had {more:.0f} % more environment steps than another"
     for group in groups:
-        seeds = [run.seed for run in group.runs]
-        for seed in sorted({seed for seed in seeds if seeds.count(seed) > 1}):
-            count = seeds.count(seed)
-            yield f"{env}: {count} runs of {group.label} have seed {seed}, so they count too often"
+        for seed, count in Counter(run.seed for run in group.runs).items():
+            if count > 1:
+                what = f"{count} runs of {group.label} have seed {seed}"
+                yield f"{env}: {what}, so they count too often"
 
 
-def _differences(options: Sequence[Any], place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The deepest places at which mappings differ; without evolution its section says less."""
-    if all(isinstance(one, Mapping) for one in options):
-        for key in dict.fromkeys(key for one in options for key in one):
-            known = [one.get(key) for one in options if key in one or place != ("evolution",)]
-            yield from _differences(known, (*place, key))
-    elif any(one != options[0] for one in options):
-        yield place
+def differences(values: Sequence[Any], place: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """The deepest places at which mappings differ, such as `algorithm.lr`, and what is there."""
+    if all(isinstance(one, Mapping) for one in values):
+        for key in dict.fromkeys(key for one in values for key in one):
+            inner = [one.get(key) for one in values]
+            yield from differences(inner, f"{place}.{key}" if place else key)
+    elif any(one != values[0] for one in values):
+        yield place, list(values)
 
 
-def _label(run: Run, places: Iterable[tuple[str, ...]]) -> str:
+def _label(run: Run, places: Iterable[str]) -> str:
     """The options in which groups differ; if there is but one group, the name of its runs."""
     values = []
     for place in places:
         value: Any = run.options
-        for key in place:
+        for key in place.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
-        values.append(f"{'.'.join(place)}={'none' if value is None else _text(value)}")
+        # numbers, names, lists and mappings as YAML on one line
+        text = json.dumps(value, ensure_ascii=False, default=str).replace('"', "")
+        values.append(f"{place}={'none' if value is None else text}")
     return " ".join(values) or re.sub(r"-seed\d+$", "", run.name)
 
 
-def _text(value: Any) -> str:
-    """Numbers, names, lists and mappings as YAML on one line."""
-    return json.dumps(value, ensure_ascii=False, default=str).replace('"', "")
+def interquartile_mean(samples: Floats, axis: int = -1) -> Floats:
+    """The mean without the lowest and the highest quarter."""
+    from scipy import stats
+
+    trimmed: Floats = stats.trim_mean(samples, 0.25, axis=axis)
+    return trimmed
+
+
+def interval(
+    samples: Sequence[Floats], random: "np.random.Generator", statistic: Callable[..., Any]
+) -> Estimate:
+    """A statistic of one or several samples, each of which is resampled by itself."""
+    from scipy import stats
+
+    value = float(statistic(*samples, axis=-1))
+    if min(len(sample) for sample in samples) < 2:
+        return Estimate(value, math.nan, math.nan)
+    how: dict[str, Any] = {"n_resamples": RESAMPLES, "batch": BATCH, "method": "percentile"}
+    found = stats.bootstrap(tuple(samples), statistic, vectorized=True, rng=random, **how)
+    return Estimate(value, *map(float, found.confidence_interval))
+
+
+def summarise_group(scores: "npt.ArrayLike") -> GroupSummary:
+    """The scores of one group, one a run; the same scores always give the same intervals."""
+    import numpy as np
+
+    from evorl.seeding import generator
+
+    samples, random = np.asarray(scores, dtype=np.float64), generator(0, "summarise")
+    iqm = interval([samples], random, interquartile_mean)
+    return GroupSummary(len(samples), iqm, interval([samples], random, np.mean))
+
+
+def probability_of_improvement(
+    pairs: "Sequence[tuple[npt.ArrayLike, npt.ArrayLike]]", random: "np.random.Generator"
+) -> Estimate:
+    """P(X > Y) + ½ P(X = Y) for one run of each: 1 if every x is higher, ½ if they are alike.
+
+    Averaged over pairs of samples, one an environment. The bootstrap is stratified: x and y of
+    every pair are resampled by themselves.
+    """
+    import numpy as np
+
+    def average(*samples: Floats, axis: int) -> Floats:
+        """Of samples x1, y1, x2, y2, … [..., N], over the last dimension."""
+        wins = []
+        for x, y in zip(samples[::2], samples[1::2], strict=True):
+            left, right = x[..., :, None], y[..., None, :]
+            wins.append(((left > right) + 0.5 * (left == right)).mean((-2, -1)))
+        mean: Floats = np.mean(wins, axis=0)
+        return mean
+
+    samples = [np.asarray(sample, dtype=np.float64) for pair in pairs for sample in pair]
+    return interval(samples, random, average)

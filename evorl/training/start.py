@@ -108,7 +108,6 @@ def _restore(run: Run, context: Context, checkpoint: Checkpoint, save: Save) -> 
         _warn(f"compile is {now['compiled']} now")
     context.snapshot = Snapshot.read(checkpoint)
     restore_states(save.stages, state["stages"], checkpoint.load(STAGES))
-    save.best = context.snapshot.best
     run.storage.directory.cut(state["lines"])
     _plan(run, context, other_budget=state["budget"] != now["budget"])
     run.storage.directory.remove_summary()
@@ -132,7 +131,6 @@ def _find(run: Run) -> Checkpoint | None:
     """The newest good checkpoint; None if there is none, and on ranks that cannot see it."""
     world, checkpoints, found = run.world, run.storage.checkpoints, None
     if world.main:
-        checkpoints.clean()  # what a kill while saving has left
         found = checkpoints.newest()
     sent = str(found.generation if found else NOTHING).encode() if world.main else None
     generation = int(world.broadcast(sent))
@@ -153,7 +151,7 @@ def _load_replays(run: Run, checkpoint: Checkpoint | None) -> None:
     world, replays, sent = run.world, run.parts.replays, None
     if checkpoint and world.main:
         mesh = checkpoint.state["mesh"]
-        sent = json.dumps([checkpoint.stems(), mesh["population"], mesh["data"]]).encode()
+        sent = json.dumps([list(checkpoint.files), mesh["population"], mesh["data"]]).encode()
     files, population, data = json.loads(world.broadcast(sent))
     stems = [stem for stem in files if "replay" in stem]
     if not stems:

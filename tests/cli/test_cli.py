@@ -17,8 +17,7 @@ from evorl import __version__
 from evorl.cli import cli
 from evorl.config import dump_config, parse_config
 from evorl.evolution.schedule import read_schedule
-from evorl.runs.directory import RunDirectory
-from evorl.runs.statistics import Estimate
+from evorl.runs.directory import Estimate, RunDirectory
 from tests.synthetic import FAMILY, evaluated, make_family_run, make_run, saved
 
 from .answers import CARTPOLE, ROOT, assert_one_error, everything_in, wait_for
@@ -411,8 +410,8 @@ BROKEN = {
 ANCESTRY = ("config.yaml", "lineage.jsonl", "best", "another run", "facts")
 READS = {  # what spoils each command, by a part of its name
     "lineage": (*ANCESTRY, "half of summary.json", "foreign summary.json"),
-    "schedule": (*ANCESTRY, "schedule.yaml"),
-    "compare": ("config.yaml", "summary.json", "schedule.yaml"),
+    "schedule": ANCESTRY,
+    "compare": ("config.yaml", "summary.json"),
 }
 
 

@@ -94,11 +94,6 @@ def test_it_is_started_or_resumed_afterwards(tmp_path, after):
 FOREIGN = {
     "notes": lambda path: (path / "notes.txt").write_text("mine"),
     "hidden": lambda path: (path / ".git").mkdir(),
-    "a folder of that name": lambda path: (path / "lineage.jsonl").mkdir(),
-    "a link": lambda path: (path / "lineage.jsonl").symlink_to(path / "elsewhere"),
-    "the lineage of a run": lambda path: (path / "lineage.jsonl").write_text(
-        '{"event": "birth"}\n{"event": "fitness"}\n'
-    ),
     "metrics": lambda path: (path / "metrics.jsonl").write_text("{}\n"),
 }
 
@@ -120,8 +115,9 @@ def test_one_that_is_just_starting_is_not_taken_over(tmp_path):
     directory = RunDirectory.create(tmp_path, "run")
     with directory.locked():
         directory.append_lineage([{"event": "birth"}])
-        with pytest.raises(RunError, match="exists already"):
-            RunDirectory.create(tmp_path, "run")
+        again = RunDirectory.create(tmp_path, "run")
+        with pytest.raises(RunError, match="another process is training"), again.locked():
+            pass
         assert directory.lines()["lineage.jsonl"] == 1
 
 

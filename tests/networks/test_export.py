@@ -17,7 +17,7 @@ from evorl.networks.layout import network_part, row_shapes
 from evorl.networks.module import to_module
 from evorl.networks.spec import NetworkSpec, ParameterSpec
 from evorl.population.population import Population
-from evorl.runs.saved_agent import FACTS, WEIGHTS, Interface, SavedAgent, read_agent, save_agent
+from evorl.runs.agent import FACTS, WEIGHTS, Interface, SavedAgent, read_agent, save_agent
 from tests.synthetic import HYPERPARAMETERS, saved_agent
 
 torch.set_num_threads(1)
@@ -225,17 +225,6 @@ def test_round_trip_of_several_networks_imports_nothing(tmp_path):
     assert same(read_agent(tmp_path), several())
 
 
-@pytest.mark.parametrize("name", ["a b", "a.b", "1st", "x" * 5000 + "!", ""])
-def test_a_network_of_a_strange_name_is_refused(tmp_path, name):
-    agent = several()
-    genome = Genome(3, {name: agent.genome.architectures["actor"]}, {})
-    own = network_part(agent.parameters, "actor")
-    weights = {f"{name}.{segment}": value for segment, value in own.items()}
-    parts = genome, {name: agent.specs["actor"]}, weights
-    save_agent(tmp_path, SavedAgent(*parts, agent.algorithm, agent.interface, {}))
-    assert_refused(tmp_path)
-
-
 def test_files_have_nothing_to_execute(tmp_path):
     folder, agent = saved(tmp_path)
     assert sorted(path.name for path in folder.iterdir()) == [FACTS, WEIGHTS]
@@ -352,21 +341,11 @@ DAMAGES = {
     "extra inputs": (FACTS, put(2, "specs", "q", "extra")),
     "no algorithm": (FACTS, drop("algorithm")),
     "algorithm a list": (FACTS, put(["dqn"], "algorithm")),
-    "algorithm without a name": (FACTS, drop("algorithm", "name")),
-    "algorithm a number": (FACTS, put(3, "algorithm", "name")),
     "no interface": (FACTS, drop("interface")),
     "interface null": (FACTS, put(None, "interface")),
     "no shape": (FACTS, drop("interface", "shape")),
-    "another shape": (FACTS, put([8], "interface", "shape")),
-    "negative shape": (FACTS, put([-1, -7], "interface", "shape")),
     "shape of text": (FACTS, put(["7"], "interface", "shape")),
-    "dtype unknown": (FACTS, put("float33", "interface", "dtype")),
-    "dtype too long": (FACTS, put("f" * 10**5, "interface", "dtype")),
-    "shape too long": (FACTS, put([1] * 10**4, "interface", "shape")),
     "long name": (FACTS, put({"x" * 10**5: {}}, "genome", "architectures")),
-    "dtype object": (FACTS, put("object", "interface", "dtype")),
-    "dtype of commas": (FACTS, put("f4,f4", "interface", "dtype")),
-    "channels last": (FACTS, put(True, "interface", "channels_last")),
     "start text": (FACTS, put("1", "interface", "action_start")),
     "fewer inputs": (FACTS, put(6, "specs", "q", "inputs")),
     "an image": (FACTS, put([3, 8, 7], "specs", "q", "image")),
@@ -394,8 +373,6 @@ MORE_DAMAGES = {
     "stride negative": ("pixels", put([2, -1], "genome", "architectures", "q", "strides")),
     "one stride": ("pixels", put([2], "genome", "architectures", "q", "strides")),
     "scale null": ("pixels", put(None, "specs", "q", "scale")),
-    "scale infinite": ("pixels", put(float("inf"), "specs", "q", "scale")),
-    "scale zero": ("pixels", put(0.0, "specs", "q", "scale")),
     "scale text": ("pixels", put("1", "specs", "q", "scale")),
     "one_hot text": ("vector", put("no", "specs", "q", "one_hot")),
     "lr text": ("vector", put("fast", "genome", "hyperparameters", "lr")),

@@ -12,8 +12,8 @@ from evorl.networks.spec import NetworkSpec
 from evorl.pipeline import champion
 from evorl.pipeline.champion import Confirm
 from evorl.pipeline.evaluate import Played, play
+from evorl.runs.agent import read_agent
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import read_agent
 from evorl.seeding import held_out, integers
 from tests.pipeline.snapshots import context_of
 from tests.reference import population_of

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from evorl.errors import RunError
+from evorl.errors import EvorlError, RunError
 from evorl.reporting.page import plain
 from evorl.reporting.run_data import mutation_effects, read_payload, read_run
 from evorl.runs.directory import LINEAGE, METRICS, RunDirectory
@@ -58,14 +58,6 @@ def test_a_run_before_its_first_evaluation(tmp_path):
         (0, None, []),
         (1, None, []),
     ]
-
-
-def test_what_only_stops_a_run_from_going_on_is_a_warning(tmp_path):
-    directory = going(tmp_path)
-    (directory.path / "checkpoints" / "generation-000003").mkdir(parents=True)
-    run = read_run(directory)
-    assert (run["state"], run["rows"]["generation"]) == ("damaged", [0, 1, 2])
-    assert "no checkpoint there can be used" in run["warnings"][0]
 
 
 def test_half_a_last_line_is_left_out(tmp_path):
@@ -159,7 +151,7 @@ def test_states(tmp_path):
 def test_damage_is_one_line(tmp_path, damage, message):
     directory = finished(tmp_path)
     damage(directory.path)
-    with pytest.raises(RunError, match=message) as caught:
+    with pytest.raises(EvorlError, match=message) as caught:
         read_run(directory)
     assert "\n" not in str(caught.value)
 

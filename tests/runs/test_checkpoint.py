@@ -53,11 +53,11 @@ def some_state(seed):
     return {"seed": seed, "rng": 2**127 + seed, "fitness": [0.1 + seed, -0.0, 5e-324, None]}
 
 
-def save(checkpoints, generation, seed=None, best=False):
+def save(checkpoints, generation, seed=None):
     seed = generation if seed is None else seed
     draft = checkpoints.begin(generation)
     files = [draft.write("agents", some_tensors(seed)), draft.write("replay", more_tensors(seed))]
-    return draft.commit(some_state(seed), files, best)
+    return draft.commit(some_state(seed), files)
 
 
 def same(left, right):
@@ -73,7 +73,7 @@ def is_whole(checkpoint):
     seed = checkpoint.state["seed"]
     return (
         checkpoint.state == some_state(seed)
-        and checkpoint.stems() == ["agents", "replay"]
+        and list(checkpoint.files) == ["agents", "replay"]
         and same(checkpoint.load("agents"), some_tensors(seed))
         and same(checkpoint.load("replay"), more_tensors(seed))
     )
@@ -157,7 +157,7 @@ def test_bytes_for_others_are_the_same_file(tmp_path, folder):
     found, _ = newest(folder)
     checkpoints = Checkpoints(tmp_path / "other", RUN)
     draft = checkpoints.begin(5)
-    files = [Draft(draft.path).write_bytes(stem, found.raw(stem)) for stem in found.stems()]
+    files = [Draft(draft.path).write_bytes(stem, found.raw(stem)) for stem in found.files]
     draft.commit(found.state, files)
     assert contents(checkpoints.folder) == contents(folder, "generation-000005")
 
@@ -239,53 +239,12 @@ def test_json_makes_lists_of_tuples_and_text_of_keys(tmp_path):
     assert state == {"hidden": [8, 5], "age": {str(key): 0 for key in range(12)}}
 
 
-DEEP = []
-for _ in range(100_000):
-    DEEP = [DEEP]
-
-
-@pytest.mark.parametrize("state", [{"a": float("nan")}, {"a": {1}}, {"a": DEEP}, {1: 0, "1": 0}])
+@pytest.mark.parametrize("state", [{"a": float("nan")}, {"a": {1}}])
 def test_a_state_that_json_cannot_hold_is_refused(folder, state):
     draft = Checkpoints(folder, RUN).begin(6)
     with pytest.raises(CheckpointError, match="generation-000006: cannot be written: "):
         draft.commit(state, [])
     assert names(folder) == ["generation-000004", "generation-000005"]
-
-
-@pytest.mark.parametrize("stem", ["", "..", "../a", "a/b", "/a", ".a", "a..b", "a\\b", "a\n", "ä"])
-def test_only_plain_names_are_written(folder, stem):
-    draft = Checkpoints(folder, RUN).begin(6)
-    with pytest.raises(CheckpointError, match="not a plain name"):
-        draft.write(stem, more_tensors(6))
-    assert names(folder) == ["generation-000004", "generation-000005"]
-
-
-def test_every_file_is_committed_once(folder):
-    def begin():
-        draft = Checkpoints(folder, RUN).begin(6)
-        return draft, draft.write("a", more_tensors(6)), draft.write("b", more_tensors(6))
-
-    for pick in (lambda a, b: [a], lambda a, b: [a, a, b], lambda a, b: [a, b._replace(bytes=1)]):
-        draft, a, b = begin()
-        with pytest.raises(CheckpointError, match="not those written"):
-            draft.commit({}, pick(a, b))
-        assert names(folder) == ["generation-000004", "generation-000005"]
-    draft, a, b = begin()
-    draft.abandon()
-    assert names(folder) == ["generation-000004", "generation-000005"]
-    with pytest.raises(CheckpointError, match="No such file"):
-        draft.commit({}, [a, b])
-
-
-def test_only_who_began_commits(folder):
-    draft = Checkpoints(folder, RUN).begin(6)
-    with pytest.raises(ValueError, match="only the draft that"):
-        Draft(draft.path).commit({}, [])
-
-
-def test_a_negative_generation_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="generation is -1"):
-        Checkpoints(tmp_path, RUN).begin(-1)
 
 
 # What is damaged is refused, and the one before it taken.
@@ -328,26 +287,12 @@ def swap(path, rng):
         right.write_bytes(left_data)
 
 
-def link(path, rng):
-    """The right content, but elsewhere: it could change at any time."""
-    victim = rng.choice(sorted(path.iterdir()))
-    elsewhere = path.parent.parent / "elsewhere"
-    victim.rename(elsewhere)
-    victim.symlink_to(elsewhere)
-
-
-def special(path, rng):
-    victim = rng.choice(sorted(path.iterdir()))
-    victim.unlink()
-    rng.choice([os.mkdir, os.mkfifo])(victim)
-
-
 def unpacked(path, rng):
     shutil.rmtree(path)
     path.write_text("a file")
 
 
-RANDOM = [truncate, flip, lengthen, delete, scramble, swap, link, special, unpacked]
+RANDOM = [truncate, flip, lengthen, delete, scramble, swap, unpacked]
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -379,10 +324,10 @@ def forged(**changes):
     return lambda path: forge(path, **changes)
 
 
-def forged_file(**changes):
+def forged_files(**changes):
     def change(path):
         files = json.loads((path / "manifest.json").read_bytes())["files"]
-        forge(path, files=[{**files[0], **changes}, files[1]])
+        forge(path, files=files | changes)
 
     return change
 
@@ -395,38 +340,23 @@ def twice(path):
 
 
 WRONG = {  # what was done, and what the warning must say of it
-    "version": (forged(format=1), "format version 1 wrote it, this is version 3"),
+    "version": (forged(format=1), "format version 1 wrote it, this is version 4"),
     "other version, other shape": (raw(b'{"format": 7, "x": []}'), "format version 7 wrote it"),
-    "version text": (forged(format="1"), "format: expected a whole number, got "),
-    "version true": (forged(format=True), "format: expected a whole number, got "),
     "run": (forged(run="beef"), "its run has configuration 'beef', this 'cafe'"),
     "generation": (forged(generation=4), "it is of generation 4"),
-    "generation float": (forged(generation=5.0), "generation: expected a whole number, got 5.0"),
-    "best": (forged(best=1), "best: expected true or false, got 1"),
-    "state": (forged(state=[]), "state: expected a mapping, got a list"),
     "state NaN": (forged(state={"a": float("nan")}), "not JSON compliant"),
     "state infinite": (forged(state={"a": float("-inf")}), "not JSON compliant"),
-    "files": (forged(files={}), "files: expected a list, got a mapping"),
-    "file": (forged(files=[[]]), "stem: expected text, got None"),
-    "unknown key": (forged(more=1), "unknown keys: more"),
+    "files": (forged(files=7), "cannot be used"),
     "key twice": (twice, "checksum is another"),
-    "stem up": (forged_file(stem="../generation-000004/agents"), "is not a plain name"),
-    "stem elsewhere": (forged_file(stem="/etc/passwd"), "is not a plain name"),
-    "stem line": (forged_file(stem="agents\n"), "is not a plain name"),
-    "stem missing": (forged_file(stem="other"), "other.safetensors: is missing"),
-    "size": (forged_file(bytes=1), "bytes instead of 1"),
-    "size text": (forged_file(bytes="1"), "bytes: expected a whole number, got '1'"),
-    "size negative": (forged_file(bytes=-1), "bytes instead of -1"),
-    "checksum": (forged_file(sha256="0" * 64), "its checksum is another"),
-    "empty": (raw(b""), "invalid JSON"),
-    "list": (raw(b"[]"), "expected a mapping"),
-    "null": (raw(b"null"), "expected a mapping"),
-    "nesting": (raw(b"[" * 1_000_000), "invalid JSON: maximum recursion depth"),
-    "nested keys": (raw(b'{"a":' * 1_000_000), "invalid JSON: maximum recursion depth"),
-    "long number": (raw(b'{"format": ' + b"9" * 100_000 + b"}"), "invalid JSON"),
-    "not UTF-8": (raw(b'{"format": "\xff"}'), "invalid JSON"),
-    "surrogate": (raw(b'{"format": 3, "run": "\\ud800"}'), "checksum is another"),
-    "null bytes": (raw(b"\0" * 1000), "invalid JSON"),
+    "stem missing": (forged_files(other="0"), "other.safetensors: cannot be used: No such file"),
+    "checksum": (forged_files(agents="0" * 64), "its checksum is another"),
+    "empty": (raw(b""), "cannot be used"),
+    "list": (raw(b"[]"), "cannot be used"),
+    "null": (raw(b"null"), "cannot be used"),
+    "nesting": (raw(b"[" * 1_000_000), "maximum recursion depth"),
+    "long number": (raw(b'{"format": ' + b"9" * 100_000 + b"}"), "cannot be used"),
+    "not UTF-8": (raw(b'{"format": "\xff"}'), "cannot be used"),
+    "surrogate": (raw(b'{"format": 4, "run": "\\ud800"}'), "checksum is another"),
 }
 
 
@@ -436,13 +366,6 @@ def test_a_wrong_manifest_is_refused_with_the_reason(folder, damage, message):
     found, (text,) = newest(folder)
     assert found.generation == 4
     assert message in text
-
-
-def test_no_file_outside_is_taken(folder):
-    """A path in a manifest leads nowhere, even to a file with the right content."""
-    (folder / "generation-000005" / "agents.safetensors").rename(folder / "agents.safetensors")
-    forged_file(stem="../agents")(folder / "generation-000005")
-    assert newest(folder)[0].generation == 4
 
 
 def test_each_damaged_one_has_its_warning(folder):
@@ -476,12 +399,9 @@ def test_other_names_are_nobody_s_business(folder):
 
 def test_a_folder_that_is_none(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="file: cannot be read: Not a directory"):
-        Checkpoints(tmp_path / "file", RUN).newest()
-    with pytest.raises(CheckpointError, match="cannot be written: File exists"):
+    assert Checkpoints(tmp_path / "file", RUN).newest() is None
+    with pytest.raises(CheckpointError, match="cannot be written: Not a directory"):
         Checkpoints(tmp_path / "file", RUN).begin(1)
-    with pytest.raises(ValueError, match="keep is 0"):
-        Checkpoints(tmp_path, RUN, keep=0)
 
 
 def test_a_change_after_the_verification_is_seen(folder):
@@ -490,7 +410,7 @@ def test_a_change_after_the_verification_is_seen(folder):
     for read in (found.load, found.raw):
         with pytest.raises(CheckpointError, match=r"agents\.safetensors: .*checksum"):
             read("agents")
-        with pytest.raises(CheckpointError, match="has no 'agent', only agents, replay"):
+        with pytest.raises(CheckpointError, match=r"agent\.safetensors: cannot be used"):
             read("agent")
 
 
@@ -522,15 +442,12 @@ def test_a_pickle_is_never_executed(folder, tmp_path, make):
     path = folder / "generation-000005"
     (path / "agents.safetensors").write_bytes(data)
     assert newest(folder)[0].generation == 4
-    forged_file(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())(path)
+    forged_files(agents=hashlib.sha256(data).hexdigest())(path)
     found, (text,) = newest(folder)  # now only the parser stands in its way
     assert found.generation == 4
-    assert "agents.safetensors: not safetensors: " in text
+    assert "agents.safetensors: cannot be used: " in text
     raw(data)(path)
     assert newest(folder)[0].generation == 4
-    draft = Checkpoints(folder, RUN).begin(6)
-    with pytest.raises(CheckpointError, match="cannot be written"):
-        draft.write_bytes("agents", data)
     assert not marker.exists()
     pickle.loads(pickled(marker))  # or this would have been a test of nothing
     assert marker.exists()
@@ -547,11 +464,10 @@ def test_a_header_with_a_right_checksum_can_still_be_wrong(folder):
     for header in headers:
         data = len(header).to_bytes(8, "little") + header + b"\0"
         (folder / "generation-000005" / "agents.safetensors").write_bytes(data)
-        facts = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        forged_file(**facts)(folder / "generation-000005")
+        forged_files(agents=hashlib.sha256(data).hexdigest())(folder / "generation-000005")
         found, (text,) = newest(folder)
         assert found.generation == 4
-        assert "not safetensors" in text
+        assert "agents.safetensors: cannot be used" in text
 
 
 # A disk that is full, and a run that is killed.
@@ -601,16 +517,12 @@ def fail_at(patch, number, error):
     return count
 
 
-def redo(folder):  # generation 5 is there already
-    save(Checkpoints(folder, RUN), 5, seed=50)
-
-
-def redo_after_a_kill(folder):  # it is also set aside, and a draft is left
-    redo(folder)
-
-
 def go_on(folder):
     save(Checkpoints(folder, RUN), 6)
+
+
+def go_on_after_a_kill(folder):  # a draft is left
+    go_on(folder)
 
 
 def keep_one(folder):
@@ -618,18 +530,16 @@ def keep_one(folder):
 
 
 SAVES = {  # the number that can be resumed from at any moment, and the names afterwards
-    redo: (2, ["generation-000004", "generation-000005"]),
-    redo_after_a_kill: (2, ["generation-000004", "generation-000005"]),
     go_on: (2, ["generation-000005", "generation-000006"]),
+    go_on_after_a_kill: (2, ["generation-000005", "generation-000006"]),
     keep_one: (1, ["generation-000006"]),
 }
 
 
 def prepared(template, folder, saving):
     shutil.copytree(template, folder)
-    if saving is redo_after_a_kill:
-        for ending in (".old", ".new"):
-            shutil.copytree(folder / "generation-000005", folder / f"generation-000005{ending}")
+    if saving is go_on_after_a_kill:
+        shutil.copytree(folder / "generation-000005", folder / "generation-000006.new")
     return folder
 
 
@@ -660,16 +570,27 @@ def test_killed_at_any_call_no_good_checkpoint_is_lost(template, tmp_path, savin
             assert names(folder) == after
             break
         assert not ended
-        checkpoints = Checkpoints(folder, RUN)
-        checkpoints.clean()
-        assert not list(folder.glob("*.new"))
-        assert newest(folder)[0].state == found.state  # nothing that counts was cleaned away
         saving_again = keep_one if saving is keep_one else go_on
         saving_again(folder)
         assert newest(folder)[0].generation == 6
         assert len(names(folder)) == fewest
         shutil.rmtree(folder)
     assert number > 20  # or the calls were not counted
+
+
+def test_killed_while_a_damaged_one_is_replaced_there_is_the_one_before(template, tmp_path):
+    for number in range(1, 200):
+        folder = prepared(template, tmp_path / "checkpoints", go_on)
+        scramble_agents(folder / "generation-000005")
+        ended = run_with(lambda at: save(Checkpoints(at, RUN), 5), folder, number, Killed())
+        assert newest(folder)[0].generation >= 4
+        if ended is None:
+            break
+        save(Checkpoints(folder, RUN), 5)
+        assert newest(folder)[1] == []
+        assert names(folder) == ["generation-000004", "generation-000005"]
+        shutil.rmtree(folder)
+    assert number > 20
 
 
 @pytest.mark.parametrize("saving", SAVES)
@@ -721,46 +642,32 @@ def test_all_is_on_the_disk_before_it_counts(folder, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", watch_sync)
     monkeypatch.setattr(os, "rename", watch_rename)
-    redo(folder)
-    draft = folder / "generation-000005.new"
+    go_on(folder)
+    draft = folder / "generation-000006.new"
     names = ("agents.safetensors", "replay.safetensors", "manifest.json")
     together = {draft, folder.parent, *(draft / name for name in names)}
     assert set(events[:5]) == together
     assert events[5:] == [
-        "generation-000005 → generation-000005.old",
-        "generation-000005.new → generation-000005",
+        "generation-000006.new → generation-000006",
         folder,
-        "generation-000005.old → generation-000005.old.new",
+        "generation-000004 → generation-000004.new",
     ]
-
-
-def test_one_set_aside_is_as_good_as_any(folder):
-    (folder / "generation-000005").rename(folder / "generation-000005.old")
-    found, caught = newest(folder)
-    assert (found.generation, found.path.name, caught) == (5, "generation-000005.old", [])
-    Checkpoints(folder, RUN).clean()
-    assert newest(folder)[0].generation == 5
-    go_on(folder)
-    assert names(folder) == ["generation-000005.old", "generation-000006"]
-    save(Checkpoints(folder, RUN), 7)
-    assert names(folder) == ["generation-000006", "generation-000007"]
 
 
 def test_leftovers_are_cleaned(folder):
     checkpoints = Checkpoints(folder, RUN)
     checkpoints.begin(6).write("agents", more_tensors(6))
-    checkpoints.begin(7).write("agents", more_tensors(7))
     (folder / "mine.new").mkdir()
-    checkpoints.clean()
-    assert names(folder) == ["generation-000004", "generation-000005", "mine.new"]
-    Checkpoints(folder / "nowhere", RUN).clean()
+    checkpoints.begin(7)
+    expected = ["generation-000004", "generation-000005", "generation-000007.new", "mine.new"]
+    assert names(folder) == expected
 
 
 def test_a_new_draft_is_empty(folder):
     checkpoints = Checkpoints(folder, RUN)
     checkpoints.begin(6).write("stale", more_tensors(6))
     save(checkpoints, 6)
-    assert newest(folder)[0].stems() == ["agents", "replay"]
+    assert list(newest(folder)[0].files) == ["agents", "replay"]
 
 
 # What stays.
@@ -772,36 +679,14 @@ def scramble_agents(path):
     victim.write_bytes(victim.read_bytes()[:-1] + b"?")
 
 
-def test_the_newest_and_the_newest_best_stay(tmp_path):
-    checkpoints = Checkpoints(tmp_path, RUN, keep=2)
-    stay = []
-    for generation in range(1, 10):
-        save(checkpoints, generation, best=generation in (1, 5, 8))
-        stay.append([int(name[-1]) for name in names(tmp_path)])
-    assert stay == [[1], [1, 2], [1, 2, 3], [1, 3, 4], [4, 5], [5, 6], [5, 6, 7], [7, 8], [8, 9]]
-
-
-def test_keep_one(tmp_path):
-    checkpoints = Checkpoints(tmp_path, RUN, keep=1)
-    stay = []
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_the_newest_stay(tmp_path, keep):
+    checkpoints = Checkpoints(tmp_path, RUN, keep)
     for generation in range(1, 6):
-        save(checkpoints, generation, best=generation == 2)
-        stay.append([int(name[-1]) for name in names(tmp_path)])
-    assert stay == [[1], [2], [2, 3], [2, 4], [2, 5]]
-    save(checkpoints, 5, seed=50)  # redone
-    assert newest(tmp_path)[0].state["seed"] == 50
-    assert names(tmp_path) == ["generation-000002", "generation-000005"]
-
-
-def test_a_damaged_one_does_not_count_as_kept(folder):
-    scramble_agents(folder / "generation-000005")
-    checkpoints = Checkpoints(folder, RUN)
-    with pytest.warns(UserWarning, match="the one before is taken"):
-        assert checkpoints.newest().generation == 4
-    save(checkpoints, 6)
-    assert good_generations(folder) == {4, 6}
-    save(checkpoints, 7)
-    assert good_generations(folder) == {6, 7}
+        save(checkpoints, generation)
+        first = max(1, generation - keep + 1)
+        expected = [f"generation-00000{k}" for k in range(first, generation + 1)]
+        assert names(tmp_path) == expected
 
 
 def test_a_damaged_one_is_replaced_when_it_is_redone(folder):

@@ -22,9 +22,7 @@ def loaded(code, folder="."):
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
 
 
-@pytest.mark.parametrize(
-    "module", ["files", "checkpoint", "directory", "status", "compare", "statistics"]
-)
+@pytest.mark.parametrize("module", ["files", "checkpoint", "directory", "status", "compare"])
 def test_importing(module):
     assert loaded(f"import evorl.runs.{module}") == []
 

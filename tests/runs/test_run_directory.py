@@ -11,8 +11,8 @@ from evorl.errors import RunError
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import fresh_parameters
 from evorl.networks.spec import NetworkSpec
+from evorl.runs.agent import read_agent, save_agent
 from evorl.runs.directory import RunDirectory
-from evorl.runs.saved_agent import read_agent, save_agent
 from tests.synthetic import FAMILY, make_family_run, saved_agent
 
 torch.set_num_threads(1)
@@ -106,7 +106,7 @@ def test_what_was_written_is_read_back(tmp_path):
     directory = RunDirectory.open(made.path)
     assert directory.config().env.id == "CartPole-v1"
     assert directory.finished
-    assert directory.summary().score.mean == (450.0, 445.0, 455.0)
+    assert directory.summary().mean == (450.0, 445.0, 455.0)
     assert directory.summary().evaluation_steps == 100
     assert directory.best().genome == FAMILY[4]
     assert set(directory.lineage().births) == set(FAMILY)

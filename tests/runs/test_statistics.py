@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evorl.runs import statistics
-from evorl.runs.statistics import interquartile_mean, probability_of_improvement, summarise_group
+from evorl.runs import compare
+from evorl.runs.compare import interquartile_mean, probability_of_improvement, summarise_group
 
 
 def random(seed=0):
@@ -157,7 +157,7 @@ def test_the_same_generator_gives_the_same_interval():
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say(monkeypatch):
-    monkeypatch.setattr(statistics, "RESAMPLES", 400)
+    monkeypatch.setattr(compare, "RESAMPLES", 400)
     stream, trials, covered = random(0), 300, 0
     truth = stats.norm.cdf(0.5 / math.sqrt(2))  # of X > Y, for two normals half a deviation apart
     for _ in range(trials):
@@ -169,7 +169,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(monkeypatch):
 
 
 def test_intervals_over_runs_cover_the_truth(monkeypatch):
-    monkeypatch.setattr(statistics, "RESAMPLES", 400)
+    monkeypatch.setattr(compare, "RESAMPLES", 400)
     stream, trials, covered = random(0), 300, np.zeros(2)
     for _ in range(trials):
         found = summarise_group(stream.normal(10, 3, size=30))

@@ -13,8 +13,7 @@ from evorl.cli.ship import FORMATS
 from evorl.envs import EnvSpec
 from evorl.errors import ConfigError
 from evorl.reporting.console import Console
-from evorl.runs.agent import Agent, load_agent
-from evorl.runs.saved_agent import save_agent
+from evorl.runs.agent import Agent, load_agent, save_agent
 from evorl.shipping.export import export_agent, read_model
 from evorl.training.score import play_alone
 from tests.networks.test_export import several

@@ -17,7 +17,7 @@ from evorl.networks.spec import NetworkSpec
 from evorl.population.population import Population
 from evorl.reporting.console import Console
 from evorl.runs.agent import Agent, load_agent
-from evorl.runs.statistics import interquartile_mean
+from evorl.runs.compare import interquartile_mean
 from evorl.seeding import fresh
 from evorl.shipping.export import export_agent
 from evorl.shipping.play import select_agent, watch_agent, write_film

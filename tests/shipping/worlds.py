@@ -14,9 +14,9 @@ from evorl.genome import ACTIVATIONS, Architecture, Genome
 from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.snapshot import Snapshot
 from evorl.population.population import Population
+from evorl.runs.agent import Interface
 from evorl.runs.directory import RunDirectory
 from evorl.runs.resume import make_checkpoints
-from evorl.runs.saved_agent import Interface
 from tests.synthetic import HYPERPARAMETERS, saved_agent
 
 BINARY = spaces.MultiBinary([2, 3])

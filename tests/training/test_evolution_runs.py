@@ -11,7 +11,7 @@ from evorl.config import load_config, parse_config
 from evorl.evolution.lineage import read_lineage
 from evorl.evolution.schedule import Schedule, Segment, config_for_schedule
 from evorl.genome import Architecture
-from evorl.runs.saved_agent import read_agent
+from evorl.runs.agent import read_agent
 from evorl.training.trainer import train
 
 torch.set_num_threads(1)

@@ -9,7 +9,7 @@ import torch
 from evorl.config import load_config, parse_config
 from evorl.errors import EnvError
 from evorl.reporting.console import Console
-from evorl.runs.saved_agent import read_agent
+from evorl.runs.agent import read_agent
 from evorl.seeding import held_out
 from evorl.training.build import env_spec
 from evorl.training.score import held_out_score

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from evorl.runs import statistics
+from evorl.runs import compare
 from evorl.training.score import estimate
 
 
@@ -50,7 +50,7 @@ def test_constant_returns_have_an_interval_of_width_zero(count):
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says(monkeypatch):
-    monkeypatch.setattr(statistics, "RESAMPLES", 400)
+    monkeypatch.setattr(compare, "RESAMPLES", 400)
     random = np.random.default_rng(0)
     trials, covered = 300, np.zeros(2)
     for _ in range(trials):

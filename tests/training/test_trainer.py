@@ -16,8 +16,7 @@ from evorl.algorithms.dqn import DQN
 from evorl.config import load_config, parse_config
 from evorl.errors import ConfigError, EvorlError, RunError
 from evorl.reporting.console import Console
-from evorl.runs.agent import Agent
-from evorl.runs.saved_agent import read_agent
+from evorl.runs.agent import Agent, read_agent
 from evorl.seeding import generator, held_out
 from evorl.training.score import estimate
 from evorl.training.trainer import train
