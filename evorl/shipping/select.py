@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from evorl.config import RunConfig
-from evorl.envs import EnvSpec, Pool, SpaceAdapter, inspect
+from evorl.envs import EnvSpec, SpaceAdapter, spaces_of
 from evorl.errors import CheckpointError, RunError, one_line
 from evorl.networks import Spec
 from evorl.pipeline import POPULATION, Snapshot
@@ -53,20 +53,11 @@ def select_agent(run: str | Path, id: int | None = None) -> Selected:
     directory = RunDirectory.open(run)
     config = directory.config()
     spec = env_spec(config)
-    spaces = _spaces(spec)
+    spaces = spaces_of(spec)
     agent, title = _patiently(directory, lambda: _find(directory, config, spaces, id))
     if wrong := _mismatch(agent, config, spaces):
         raise RunError(one_line(f"{directory.path}: agent {agent.genome.id}: {wrong}"))
     return Selected(directory.path, config, spec, agent, title)
-
-
-def _spaces(spec: EnvSpec) -> SpaceAdapter:
-    """From making the environment; ConfigError if that is not possible."""
-    if spec.backend != "envpool":
-        return inspect(spec)[0]
-    pool = Pool(spec, 1)
-    pool.close()
-    return pool.spaces
 
 
 def _find(
