@@ -57,8 +57,7 @@ def test_unknown_id(backend):
         "env.id: no environment 'CartPole-v9' is registered; did you mean CartPole-v1?"
     )
     assert refusal("LunarLandr-v3", backend) == (
-        "env.id: no environment 'LunarLandr-v3' is registered; "
-        "did you mean LunarLander-v3?"
+        "env.id: no environment 'LunarLandr-v3' is registered; did you mean LunarLander-v3?"
     )
     assert refusal("ALE/Nothing-v5", backend) == (
         "env.id: no environment 'ALE/Nothing-v5' is registered; "
