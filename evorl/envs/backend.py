@@ -15,7 +15,6 @@ from evorl.envs.vector import (
     VectorEnv,
     inspect,
 )
-from evorl.errors import ConfigError
 from evorl.machine import cores
 
 SLOTS: dict[str, Callable[[EnvSpec, int], SlotVectorEnv]] = {
@@ -23,7 +22,6 @@ SLOTS: dict[str, Callable[[EnvSpec, int], SlotVectorEnv]] = {
     "async": AsyncVectorEnv,
     "envpool": PoolVectorEnv,
 }
-BACKENDS = ("auto", "sync", "async", "native", "envpool")
 NATIVE_FROM = 8  # environments per agent: a native step of CartPole costs as much as 6–8 plain ones
 ASYNC_ABOVE_MS = 1.5  # AsyncVectorEnv's messages cost 0.3–0.4 ms a step: worth it well above that
 MOST_SLOTS = 512  # plain environments that play at once
@@ -42,7 +40,7 @@ def make_vector_env(spec: EnvSpec, num_agents: int, num_envs: int) -> VectorEnv:
 def make_episodes(spec: EnvSpec, count: int) -> Episodes:
     """Slots that play one seeded episode each; native stands for sync here, which steps in part."""
     backend, _ = choose_backend(spec, 1, count)
-    return Episodes(SLOTS.get(backend, SyncVectorEnv)(spec, count))
+    return Episodes(SLOTS["sync" if backend == "native" else backend](spec, count))
 
 
 def spaces_of(spec: EnvSpec) -> SpaceAdapter:
@@ -65,21 +63,16 @@ def choose_backend(spec: EnvSpec, num_agents: int, num_envs: int) -> tuple[str, 
     Native or not never rests on a measurement, because the randomness differs; sync or async does,
     and both give the same bytes.
     """
-    if spec.backend not in BACKENDS:
-        raise ConfigError(f"env.backend: got {spec.backend!r}; use one of {', '.join(BACKENDS)}")
     if spec.backend != "auto":
         return spec.backend, "set by env.backend"
     refusal = native_refusal(spec)
     if refusal is None and num_envs >= NATIVE_FROM:
         return "native", f"{spec.id!r} has a native vector version"
     why = refusal or f"its native vector version pays from {NATIVE_FROM} environments per agent"
-    slots, cost = num_agents * num_envs, _step_ms(spec)
-    takes = f"a step takes {cost:.2g} ms"
-    if cost <= ASYNC_ABOVE_MS:
-        return "sync", f"{takes}, too little for worker processes to pay; {why}"
-    if slots < 2 or cores() < 2:
-        return "sync", f"{takes}, but there is only one {'environment' if slots < 2 else 'core'}"
-    return "async", f"{takes}, long enough for worker processes to pay; {why}"
+    cost, several = _step_ms(spec), min(num_agents * num_envs, cores()) > 1
+    if several and cost > ASYNC_ABOVE_MS:
+        return "async", f"a step takes {cost:.2g} ms, so that worker processes pay; {why}"
+    return "sync", f"a step takes {cost:.2g} ms, and worker processes would not pay; {why}"
 
 
 def _step_ms(spec: EnvSpec) -> float:

@@ -25,15 +25,12 @@ Env = gymnasium.Env[Any, Any]
 
 ATTEMPTS = 4  # resets in a row that may raise, before a slot is given up
 TRACES = "evorl_traces"  # in an info: tracebacks as text, which any process can send
-HEAD = "Traceback (most recent call last):\n"
 SHOWN = 200  # characters of an exception where one line tells of it
+STATISTICS = "keeps statistics that evaluation would not share; scale inside the environment"
 REFUSED = {
     "Autoreset": "hides where episodes end; leave it out, evorl resets them",
-    **dict.fromkeys(
-        ("NormalizeObservation", "NormalizeReward"),
-        "keeps statistics per environment, which evaluation would not share;"
-        " leave it out, and scale inside the environment",
-    ),
+    "NormalizeObservation": STATISTICS,
+    "NormalizeReward": STATISTICS,
 }
 
 
@@ -70,10 +67,7 @@ def find(env_id: str) -> Registration:
 
 
 def make_env(spec: EnvSpec, registered: Registration | None = None) -> Env:
-    """One environment, with the wrappers that Gymnasium and the spec put around it.
-
-    `registered` is the registry's entry, for a process whose registry may lack it.
-    """
+    """One environment with its wrappers; `registered` if this process may not have its entry."""
     kwargs = {"disable_env_checker": True, **copy.deepcopy(dict(spec.kwargs))}  # shared by no slot
     with refusals(repr(spec.id), spec.kwargs):
         env: Env = gymnasium.make(registered or find(spec.id), **kwargs)
@@ -169,15 +163,11 @@ class Slot(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._nothing(), {TRACES: tuple(traces)}
 
     def _rebuild(self, seed: int | None) -> int:
-        """Makes a new environment, and gives the seed that it starts from.
-
-        It follows from the seed given last, so that nothing of earlier generations has to be known.
-        A held-out seed, of 2^30 or more, gives another one that nothing else uses.
-        """
+        """Makes a new environment; its seed, if not given, follows from the one given last."""
         if seed is None:
             self._rebuilt += 1
             new = integers(self._seed, "rebuild", self._rebuilt, count=1)[0]
-            seed = (self._seed & 2**30) + new
+            seed = (self._seed & 2**30) + new  # held-out seeds, of 2^30 or more, stay held out
         with suppress(Exception):
             self.env.close()
         self.env = self._make()
@@ -203,7 +193,8 @@ class Failure(NamedTuple):
     @property
     def line(self) -> str:
         """What was raised: where the frames, which are indented, are over."""
-        lines = self.trace.rpartition(HEAD)[2].strip("\n").splitlines()
+        last = self.trace.rpartition("Traceback (most recent call last):\n")[2]
+        lines = last.strip("\n").splitlines()
         found = (line for line in lines if line and not line[0].isspace())
         return next(found, lines[-1].strip())[:SHOWN]
 

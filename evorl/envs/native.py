@@ -3,11 +3,10 @@
 What they raise goes through as it is: one slot alone cannot be rebuilt.
 """
 
-import contextlib
 import importlib
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import gymnasium
@@ -48,7 +47,7 @@ class NativeVectorEnv(VectorEnv):
         """Starts an episode in every slot; an agent's seeds together seed its one generator."""
         raw = []
         for agent, vec in enumerate(self._vecs):
-            own = [int(seed) for seed in seeds[agent * self._per_agent :][: self._per_agent]]
+            own = seeds[agent * self._per_agent :][: self._per_agent]
             # below 2^30, as the seeds themselves: held-out episodes use the others
             word = np.random.SeedSequence(own).generate_state(1, np.uint32)[0]
             raw.append(vec.reset(seed=int(word >> 2))[0])
@@ -71,7 +70,7 @@ class NativeVectorEnv(VectorEnv):
     def close(self) -> None:
         """Closes every agent's environments."""
         for vec in self._vecs:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 vec.close()
 
 
@@ -104,9 +103,8 @@ def _make_native(spec: EnvSpec, num_envs: int) -> gymnasium.vector.VectorEnv[Any
 class PoolVectorEnv(SlotVectorEnv):
     """EnvPool: environments in C++ threads. An optional extra, and never chosen by `auto`.
 
-    Its dynamics differ from Gymnasium's in detail, so results would depend on what is installed.
-    One such detail: an episode that terminates in the last step its limit allows is said to be
-    truncated.
+    Its dynamics differ from Gymnasium's in detail: results would depend on what is installed. So is
+    an episode that terminates in the last step its limit allows said to be truncated.
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
@@ -122,10 +120,10 @@ class PoolVectorEnv(SlotVectorEnv):
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts an episode in every slot of a new pool, which takes seeds only when it is made."""
         self.close()
-        spec, own = self._spec, [int(seed) for seed in seeds]
+        spec = self._spec
         with refusals(repr(spec.id), spec.kwargs), _quiet():
             make = self._envpool.make_gymnasium
-            self._pool = make(spec.id, num_envs=self.num_envs, seed=own, **spec.kwargs)
+            self._pool = make(spec.id, num_envs=self.num_envs, seed=list(seeds), **spec.kwargs)
             raw, _ = self._pool.reset()
         return self.spaces.observations(raw, copy=False)
 

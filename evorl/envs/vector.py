@@ -113,10 +113,7 @@ class SyncVectorEnv(SlotVectorEnv):
                 env.close()
 
     def _reset(self, rows: Sequence[int], seeds: Sequence[int | None]) -> Array:
-        found = [
-            self._envs[row].reset(seed=None if seed is None else int(seed))
-            for row, seed in zip(rows, seeds, strict=True)
-        ]
+        found = [self._envs[row].reset(seed=seed) for row, seed in zip(rows, seeds, strict=True)]
         self._note(rows, [info for _, info in found])
         return self.spaces.observations(np.stack([obs for obs, _ in found]), copy=False)
 
@@ -139,13 +136,14 @@ class AsyncVectorEnv(SlotVectorEnv):
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts an episode in every slot, each with its own seed."""
-        raw, infos = self._vec.reset(seed=[int(seed) for seed in seeds])
+        raw, infos = self._vec.reset(seed=list(seeds))
         self._note(infos)
         return self.spaces.observations(raw)
 
     def restart(self, rows: Rows) -> Array:
         """Resets these environments."""
-        raw, infos = self._vec.reset(options={"reset_mask": self._mask(rows)})
+        mask = np.isin(np.arange(self.num_envs), rows)
+        raw, infos = self._vec.reset(options={"reset_mask": mask})
         self._note(infos)
         return self.spaces.observations(raw[rows], copy=False)
 
@@ -164,24 +162,12 @@ class AsyncVectorEnv(SlotVectorEnv):
 
     def close(self) -> None:
         """Closes the environments, and ends workers that will not close by themselves."""
-        if self._vec.closed:
-            return
-        try:
-            with contextlib.suppress(Exception):  # a worker that died cannot answer
-                self._vec.close(timeout=CLOSING)
-        finally:
-            self._vec.closed = True
-            for process in self._vec.processes:
-                process.terminate()
-                process.join(timeout=CLOSING)
-                if process.is_alive():
-                    process.kill()
-                    process.join()
-
-    def _mask(self, rows: Rows) -> Bools:
-        mask = np.zeros(self.num_envs, np.bool_)
-        mask[rows] = True
-        return mask
+        with contextlib.suppress(Exception):  # a worker that died cannot answer
+            self._vec.close(timeout=CLOSING)
+        self._vec.closed = True
+        for process in self._vec.processes:
+            process.kill()
+            process.join()
 
     def _note(self, infos: dict[str, Any]) -> Bools | None:
         """Which slots [M] have failed, if any."""

@@ -150,9 +150,3 @@ def test_envpool():
     assert refusal("Pendulum-v1", "envpool") == (
         "env.id: 'Pendulum-v1' has Box actions; only Discrete actions are supported"
     )
-
-
-def test_backend():
-    assert refusal("CartPole-v1", "threads") == (
-        "env.backend: got 'threads'; use one of auto, sync, async, native, envpool"
-    )
