@@ -49,11 +49,8 @@ def spaces_of(spec: EnvSpec) -> SpaceAdapter:
 
 
 def slots_for(spec: EnvSpec, num_agents: int, episodes: int) -> int:
-    """How many slots to play an agent's episodes in: all at once, or in waves.
-
-    A slot of `async` is a process: as many as there are cores.
-    """
-    most = cores() if spec.backend == "async" else MOST_SLOTS
+    """How many slots to play an agent's episodes in: all at once, or in waves."""
+    most = cores() if spec.backend == "async" else MOST_SLOTS  # a slot of async is a process
     return num_agents * min(episodes, max(1, most // num_agents))
 
 

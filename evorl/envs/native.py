@@ -37,9 +37,9 @@ class NativeVectorEnv(VectorEnv):
         self._per_agent = num_envs
         self._vecs = [_make_native(spec, num_envs) for _ in range(num_agents)]
         first = self._vecs[0]
-        own = first.single_observation_space, first.single_action_space
+        observations, actions = first.single_observation_space, first.single_action_space
+        spaces = adapt(spec.id, observations, actions, spec.channels_last)
         limit = spec.kwargs.get("max_episode_steps", find(spec.id).max_episode_steps)
-        spaces = adapt(spec.id, *own, spec.channels_last)
         super().__init__(spec, "native", num_agents * num_envs, spaces, limit)
         self._resetting: Bools = np.zeros(self.num_envs, np.bool_)
 

@@ -1,8 +1,9 @@
 """One vector environment for all agents: M = agents × environments slots, stepped together."""
 
-import contextlib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +19,6 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
 Actions = NDArray[np.int64]
 Rows = NDArray[np.int64]
-CLOSING = 5.0  # seconds for workers to close by themselves
 
 
 class Step(NamedTuple):
@@ -109,7 +109,7 @@ class SyncVectorEnv(SlotVectorEnv):
     def close(self) -> None:
         """Closes every environment."""
         for env in self._envs:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 env.close()
 
     def _reset(self, rows: Sequence[int], seeds: Sequence[int | None]) -> Array:
@@ -162,8 +162,9 @@ class AsyncVectorEnv(SlotVectorEnv):
 
     def close(self) -> None:
         """Closes the environments, and ends workers that will not close by themselves."""
-        with contextlib.suppress(Exception):  # a worker that died cannot answer
-            self._vec.close(timeout=CLOSING)
+        # a worker that died cannot answer; Gymnasium warns of one that is within a step
+        with suppress(Exception), warnings.catch_warnings(action="ignore"):
+            self._vec.close(timeout=5)
         self._vec.closed = True
         for process in self._vec.processes:
             process.kill()
