@@ -16,7 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evorl.algorithms import DQN, Algorithm, Batch, Loss, NoiseStreams, OffPolicy, Trained
+    from evorl.algorithms import (
+        A2C,
+        DDPG,
+        DQN,
+        PPO,
+        SAC,
+        TD3,
+        Algorithm,
+        Loss,
+        NoiseStreams,
+        OffPolicy,
+        OnPolicy,
+        Trained,
+    )
     from evorl.cli import one_line_errors
     from evorl.config import RunConfig, hyperparameter, load_config, parse_config
     from evorl.distributed import World
@@ -24,6 +37,7 @@ if TYPE_CHECKING:
     from evorl.errors import ConfigError, EvorlError, RunError
     from evorl.evolution import Mutation, Selection
     from evorl.experience import (
+        Batch,
         NStep,
         PrioritisedSampler,
         ReplayBuffer,

@@ -13,7 +13,7 @@ from torch import nn
 
 from evorl.algorithms.dqn import DQN
 from evorl.envs.spaces import ActionSpec
-from evorl.experience.requests import SampleRequest
+from evorl.experience.sampling import SampleRequest
 from evorl.experience.transitions import Samples
 from evorl.genome import Genome
 from evorl.networks.layout import network_part

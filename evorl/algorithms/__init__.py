@@ -5,9 +5,13 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.algorithms.base import Algorithm, Batch, Hyperparameters, Loss, Trained, discounted
+    from evorl.algorithms.a2c import A2C
+    from evorl.algorithms.base import Algorithm, Hyperparameters, Loss, Trained
+    from evorl.algorithms.ddpg import DDPG, TD3
     from evorl.algorithms.dqn import DQN
-    from evorl.algorithms.hyperparameters import Declaration, OffPolicy
+    from evorl.algorithms.hyperparameters import Declaration, OffPolicy, OnPolicy
     from evorl.algorithms.noise import NoiseStreams
+    from evorl.algorithms.ppo import PPO
+    from evorl.algorithms.sac import SAC
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -11,11 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm, Hyperparameters, Loss, RolloutBatch, Trained
+from evorl.algorithms.base import Algorithm, Hyperparameters, Loss, Trained
 from evorl.algorithms.hyperparameters import RATE, OnPolicy
 from evorl.algorithms.policies import draw_noise, outputs_of, policy_of, spread_of
 from evorl.config import hyperparameter, option
 from evorl.envs import ActionSpec
+from evorl.experience import RolloutBatch
 from evorl.networks import Networks, NetworkSpec
 
 

@@ -13,39 +13,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from evorl.algorithms.hyperparameters import Declaration
 from evorl.envs import ActionSpec
 from evorl.errors import ConfigError
+from evorl.experience import Batch
 from evorl.networks import Networks, NetworkSpec, ParameterSpec, Weights
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-
-
-class Batch(NamedTuple):
-    """One update's samples. The discount says what follows: gamma^n, or 0 after a termination."""
-
-    obs: Tensor  # [P, B, ...]
-    action: Tensor  # [P, B] or, continuous, [P, B, ...]
-    reward: Tensor  # [P, B] summed over the n steps, discounted
-    next_obs: Tensor  # [P, B, ...]
-    discount: Tensor  # [P, B]
-    weight: Tensor  # [P, B] a sample's share of its agent's loss; 0 for padding
-    noise: Tensor  # [P, B, K] standard normal numbers, as many as `loss_noise` asks for
-
-
-class RolloutBatch(NamedTuple):
-    """One update's samples of rollouts, with what the policy that collected them thought."""
-
-    obs: Tensor  # [P, B, ...]
-    action: Tensor  # [P, B, ...]
-    log_prob: Tensor  # [P, B] of the action, when it was taken
-    advantage: Tensor  # [P, B]
-    returns: Tensor  # [P, B] what the value is to become
-    weight: Tensor  # [P, B] a sample's share of its agent's loss; 0 for padding
 
 
 class Loss(NamedTuple):
@@ -178,14 +155,3 @@ def continuous_actions(algorithm: Declaration, action: ActionSpec) -> int:
             f" {action.kind}; choose another algorithm, such as dqn"
         )
     return action.shape[0]
-
-
-def discounted(rewards: Tensor, bootstrap: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
-    """Rewards [U, P, B, n] and what follows, by each agent's own gamma [P]: n steps become one."""
-    bootstrap = bootstrap.to(gamma.dtype)
-    factor = gamma.view(1, -1, 1)
-    if rewards.shape[-1] == 1:
-        # a sum of one: squeeze would make a program of its own for one agent
-        return rewards.sum(-1), factor * bootstrap
-    powers = factor.unsqueeze(-1) ** torch.arange(rewards.shape[-1], device=gamma.device)
-    return (rewards * powers).sum(-1), factor**bootstrap * (bootstrap > 0)

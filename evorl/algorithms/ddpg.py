@@ -13,7 +13,6 @@ from torch import Tensor
 
 from evorl.algorithms.base import (
     Algorithm,
-    Batch,
     Floats,
     Hyperparameters,
     Ints,
@@ -24,6 +23,7 @@ from evorl.algorithms.base import (
 from evorl.algorithms.hyperparameters import RATE, TAU, OffPolicy
 from evorl.config import hyperparameter, option
 from evorl.envs import ActionSpec
+from evorl.experience import Batch
 from evorl.networks import Networks, NetworkSpec
 
 RANDOM = 1.0  # the exploration of an agent that has not begun to learn: actions at random

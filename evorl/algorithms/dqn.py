@@ -15,7 +15,6 @@ from torch.nn.functional import huber_loss
 
 from evorl.algorithms.base import (
     Algorithm,
-    Batch,
     Floats,
     Gradients,
     Hyperparameters,
@@ -27,6 +26,7 @@ from evorl.algorithms.base import (
 from evorl.algorithms.hyperparameters import OffPolicy
 from evorl.config import MOST, hyperparameter
 from evorl.envs import ActionSpec
+from evorl.experience import Batch
 from evorl.networks import Networks, NetworkSpec
 
 

@@ -6,8 +6,9 @@ Legend: P agents, B samples of a minibatch.
 import torch
 
 from evorl.algorithms.a2c import PolicyGradient, normalized
-from evorl.algorithms.base import Hyperparameters, Loss, RolloutBatch
+from evorl.algorithms.base import Hyperparameters, Loss
 from evorl.config import hyperparameter, option
+from evorl.experience import RolloutBatch
 from evorl.networks import Networks
 
 TOLERANCE = 1.5  # of target_kl: how far beyond it a policy may go before its epochs end

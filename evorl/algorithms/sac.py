@@ -8,12 +8,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Batch, Hyperparameters, Loss, Trained, continuous_actions
+from evorl.algorithms.base import Hyperparameters, Loss, Trained, continuous_actions
 from evorl.algorithms.ddpg import RANDOM, ActorCritic
 from evorl.algorithms.hyperparameters import TAU
 from evorl.algorithms.policies import squashed_log_prob
 from evorl.config import hyperparameter, option
 from evorl.envs import ActionSpec
+from evorl.experience import Batch
 from evorl.networks import Networks, NetworkSpec, ParameterSpec
 
 LOG_STD = (-20.0, 2.0)  # within which the policy's spread stays

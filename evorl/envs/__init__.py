@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.envs.backend import choose_backend, make_episodes, make_vector_env, slots_for
-    from evorl.envs.episodes import Episodes
-    from evorl.envs.make import Env, EnvSpec, find, make_env
-    from evorl.envs.pool import Pool
-    from evorl.envs.rebuilding import Failure, Failures, with_trace
+    from evorl.envs.backend import (
+        choose_backend,
+        make_episodes,
+        make_vector_env,
+        slots_for,
+        spaces_of,
+    )
+    from evorl.envs.make import Env, EnvSpec, Failure, Failures, find, make_env, with_trace
     from evorl.envs.spaces import ActionSpec, ObservationSpec, SpaceAdapter, adapt
-    from evorl.envs.vector import Step, VectorEnv, inspect
+    from evorl.envs.vector import Episodes, Step, VectorEnv
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

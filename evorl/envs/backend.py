@@ -2,23 +2,26 @@
 
 import statistics
 import time
+from collections.abc import Callable
 
-from evorl.envs.episodes import AsyncEpisodes, Episodes, PoolEpisodes, SyncEpisodes
-from evorl.envs.make import EnvSpec, one_line
-from evorl.envs.pool import PoolVectorEnv
-from evorl.envs.rebuilding import make_slot
+from evorl.envs.make import EnvSpec, make_slot
+from evorl.envs.native import NativeVectorEnv, PoolVectorEnv, native_refusal
+from evorl.envs.spaces import SpaceAdapter
 from evorl.envs.vector import (
-    GymVectorEnv,
-    NativeVectorEnv,
+    AsyncVectorEnv,
+    Episodes,
+    SlotVectorEnv,
+    SyncVectorEnv,
     VectorEnv,
-    make_native,
-    mode_refusal,
-    native_refusal,
+    inspect,
 )
-from evorl.errors import ConfigError
 from evorl.machine import cores
 
-BACKENDS = ("auto", "sync", "async", "native", "envpool")
+SLOTS: dict[str, Callable[[EnvSpec, int], SlotVectorEnv]] = {
+    "sync": SyncVectorEnv,
+    "async": AsyncVectorEnv,
+    "envpool": PoolVectorEnv,
+}
 NATIVE_FROM = 8  # environments per agent: a native step of CartPole costs as much as 6–8 plain ones
 ASYNC_ABOVE_MS = 1.5  # AsyncVectorEnv's messages cost 0.3–0.4 ms a step: worth it well above that
 MOST_SLOTS = 512  # plain environments that play at once
@@ -28,31 +31,26 @@ TIMED_SECONDS = 0.5
 
 def make_vector_env(spec: EnvSpec, num_agents: int, num_envs: int) -> VectorEnv:
     """The environments of all agents in one: slot agent * num_envs + i is that agent's i-th."""
-    slots = num_agents * num_envs
     backend, _ = choose_backend(spec, num_agents, num_envs)
     if backend == "native":
         return NativeVectorEnv(spec, num_agents, num_envs)
-    if backend == "envpool":
-        return PoolVectorEnv(spec, slots)
-    return GymVectorEnv(spec, backend, slots)
+    return SLOTS[backend](spec, num_agents * num_envs)
 
 
 def make_episodes(spec: EnvSpec, count: int) -> Episodes:
     """Slots that play one seeded episode each; native stands for sync here, which steps in part."""
     backend, _ = choose_backend(spec, 1, count)
-    if backend == "envpool":
-        return PoolEpisodes(spec, count)
-    if backend == "async":
-        return AsyncEpisodes(spec, count)
-    return SyncEpisodes(spec, count)
+    return Episodes(SLOTS["sync" if backend == "native" else backend](spec, count))
+
+
+def spaces_of(spec: EnvSpec) -> SpaceAdapter:
+    """What the environment's observations and actions are; ConfigError if it cannot be made."""
+    return PoolVectorEnv(spec, 1).spaces if spec.backend == "envpool" else inspect(spec)[0]
 
 
 def slots_for(spec: EnvSpec, num_agents: int, episodes: int) -> int:
-    """How many slots to play an agent's episodes in: all at once, or in waves.
-
-    A slot of `async` is a process: as many as there are cores.
-    """
-    most = cores() if spec.backend == "async" else MOST_SLOTS
+    """How many slots to play an agent's episodes in: all at once, or in waves."""
+    most = cores() if spec.backend == "async" else MOST_SLOTS  # a slot of async is a process
     return num_agents * min(episodes, max(1, most // num_agents))
 
 
@@ -62,38 +60,16 @@ def choose_backend(spec: EnvSpec, num_agents: int, num_envs: int) -> tuple[str, 
     Native or not never rests on a measurement, because the randomness differs; sync or async does,
     and both give the same bytes.
     """
-    if spec.backend not in BACKENDS:
-        raise ConfigError(f"env.backend: got {spec.backend!r}; use one of {', '.join(BACKENDS)}")
     if spec.backend != "auto":
         return spec.backend, "set by env.backend"
-    refusal = native_refusal(spec) or _too_few(num_envs) or _native_failure(spec)
-    if refusal is None:
+    refusal = native_refusal(spec)
+    if refusal is None and num_envs >= NATIVE_FROM:
         return "native", f"{spec.id!r} has a native vector version"
-    slots = num_agents * num_envs
-    cost = _step_ms(spec)
-    takes = f"a step takes {cost:.2g} ms"
-    if cost <= ASYNC_ABOVE_MS:
-        return "sync", f"{takes}, too little for worker processes to pay; {refusal}"
-    if slots < 2 or cores() < 2:
-        return "sync", f"{takes}, but there is only one {'environment' if slots < 2 else 'core'}"
-    return "async", f"{takes}, long enough for worker processes to pay; {refusal}"
-
-
-def _too_few(num_envs: int) -> str | None:
-    if num_envs >= NATIVE_FROM:
-        return None
-    return f"its native vector version pays from {NATIVE_FROM} environments per agent"
-
-
-def _native_failure(spec: EnvSpec) -> str | None:
-    """Why the native version cannot be used here, from trying; None if it can."""
-    try:
-        vec = make_native(spec, 1)
-    except Exception as error:  # whatever it is, the plain version remains
-        return f"its native vector version cannot be made ({one_line(error)})"
-    vec.close()
-    refusal = mode_refusal(vec)
-    return refusal and f"its native vector version {refusal}"
+    why = refusal or f"its native vector version pays from {NATIVE_FROM} environments per agent"
+    cost, several = _step_ms(spec), min(num_agents * num_envs, cores()) > 1
+    if several and cost > ASYNC_ABOVE_MS:
+        return "async", f"a step takes {cost:.2g} ms, so that worker processes pay; {why}"
+    return "sync", f"a step takes {cost:.2g} ms, and worker processes would not pay; {why}"
 
 
 def _step_ms(spec: EnvSpec) -> float:
@@ -103,10 +79,8 @@ def _step_ms(spec: EnvSpec) -> float:
         env.action_space.seed(0)
         env.reset(seed=0)
         times: list[float] = []
-        until = time.perf_counter() + TIMED_SECONDS
-        while len(times) < TIMED_STEPS and (not times or time.perf_counter() < until):
-            action = env.action_space.sample()
-            start = time.perf_counter()
+        while len(times) < TIMED_STEPS and sum(times) < TIMED_SECONDS:
+            action, start = env.action_space.sample(), time.perf_counter()
             _, _, terminated, truncated, _ = env.step(action)
             times.append(time.perf_counter() - start)
             if terminated or truncated:

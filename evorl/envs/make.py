@@ -1,35 +1,37 @@
-"""From an id, arguments and wrappers to one Gymnasium environment, or one line on why not."""
+"""From an id, arguments and wrappers to one Gymnasium environment, or one line on why not.
+
+A plain environment that raises is replaced by a new one, and what it raised is counted.
+"""
 
 import copy
-import difflib
 import importlib
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as Registration
 
+from evorl.config import WrapperConfig, did_you_mean
 from evorl.envs.spaces import ChannelsLast
-from evorl.errors import ConfigError
+from evorl.errors import ConfigError, EnvError
+from evorl.seeding import integers
 
 Env = gymnasium.Env[Any, Any]
 
-
-class WrapperSpec(Protocol):
-    """A wrapper class of gymnasium.wrappers, and its keyword arguments."""
-
-    @property
-    def name(self) -> str:
-        """The class's name in gymnasium.wrappers."""
-
-    @property
-    def kwargs(self) -> Mapping[str, Any]:
-        """What it is made with."""
+ATTEMPTS = 4  # resets in a row that may raise, before a slot is given up
+TRACES = "evorl_traces"  # in an info: tracebacks as text, which any process can send
+SHOWN = 200  # characters of an exception where one line tells of it
+STATISTICS = "keeps statistics that evaluation would not share; scale inside the environment"
+REFUSED = {
+    "Autoreset": "hides where episodes end; leave it out, evorl resets them",
+    "NormalizeObservation": STATISTICS,
+    "NormalizeReward": STATISTICS,
+}
 
 
 @dataclass(frozen=True)
@@ -39,31 +41,9 @@ class EnvSpec:
     id: str  # a registered id, or module:id to import the module that registers it
     backend: str = "auto"  # auto, sync, async, native or envpool
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    wrappers: Sequence[WrapperSpec] = ()  # innermost first
+    wrappers: Sequence[WrapperConfig] = ()  # classes of gymnasium.wrappers, innermost first
     channels_last: ChannelsLast = "auto"  # whether images are (H, W, C)
     max_failures: int = 10  # exceptions of environments that a run survives
-
-
-class LastObservationKept(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Replicas an episode's last observation, and drops infos.
-
-    Vector environments reset before they copy, so an environment that returns its own buffer would
-    show the next episode's first observation as the last one of this. Infos are never read:
-    batching them costs time, and fails where an array's shape changes.
-    """
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """The environment's step, with an empty info."""
-        obs, reward, terminated, truncated, _ = self.env.step(action)
-        if terminated or truncated:
-            obs = np.array(obs)
-        return obs, reward, terminated, truncated, {}
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """The environment's reset, with an empty info."""
-        return self.env.reset(seed=seed, options=options)[0], {}
 
 
 def find(env_id: str) -> Registration:
@@ -75,24 +55,21 @@ def find(env_id: str) -> Registration:
         try:
             importlib.import_module(module)
         except (ImportError, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"env.id: cannot import {module!r} for {env_id!r}: {one_line(error)}"
-            ) from error
+            what = f"env.id: cannot import {module!r} for {env_id!r}: {reason_of(error)}"
+            raise ConfigError(what) from error
     registered = gymnasium.registry.get(name)
     if registered is None:
-        raise ConfigError(f"env.id: no environment {name!r} is registered; {_advice(name)}")
+        advice = did_you_mean(name, gymnasium.registry) or (
+            "; write module:id to import the module that registers it (ale_py:ALE/Pong-v5)"
+        )
+        raise ConfigError(f"env.id: no environment {name!r} is registered{advice}")
     return registered
 
 
 def make_env(spec: EnvSpec, registered: Registration | None = None) -> Env:
-    """One environment, with the wrappers that Gymnasium and the spec put around it.
-
-    Args:
-        spec: what to make.
-        registered: the registry's entry, for a process whose registry may lack it.
-    """
+    """One environment with its wrappers; `registered` if this process may not have its entry."""
     kwargs = {"disable_env_checker": True, **copy.deepcopy(dict(spec.kwargs))}  # shared by no slot
-    with refusals(spec):
+    with refusals(repr(spec.id), spec.kwargs):
         env: Env = gymnasium.make(registered or find(spec.id), **kwargs)
     try:
         for index, wrapper in enumerate(spec.wrappers):
@@ -104,88 +81,146 @@ def make_env(spec: EnvSpec, registered: Registration | None = None) -> Env:
 
 
 @contextmanager
-def refusals(spec: EnvSpec) -> Iterator[None]:
-    """Turns what goes wrong when an environment is made by a user's mistake into one line."""
+def refusals(
+    name: str, kwargs: Mapping[str, Any], where: str = "env.id", option: str = "env.kwargs"
+) -> Iterator[None]:
+    """Turns what an environment or a wrapper raises when it is made or tried into one line."""
     try:
         yield
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise ConfigError(
-            f"env.id: {spec.id!r} needs a package that is not installed: {one_line(error)}"
-        ) from error
-    except ImportError as error:
-        hint = f"; try: pip install {error.name.split('.')[0]}" if error.name else ""
-        raise ConfigError(
-            f"env.id: {spec.id!r} needs a package that is not installed: {one_line(error)}{hint}"
-        ) from error
-    except gymnasium.error.Error as error:
-        raise ConfigError(f"env.id: {spec.id!r} cannot be made: {one_line(error)}") from error
     except ConfigError:
         raise
-    except Exception as error:  # whatever it is, the user's environment or what was given to it
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        package = getattr(error, "name", None)
+        hint = f"; try: pip install {package.split('.')[0]}" if package else ""
+        what = f"{where}: {name} needs a package that is not installed: {reason_of(error)}{hint}"
+        raise ConfigError(what) from error
+    except Exception as error:
         cause = error.__cause__ or error  # Gymnasium wraps a TypeError in a longer one
-        what = f"{type(cause).__name__}: {one_line(cause)}"
-        if spec.kwargs:
-            what = f"env.kwargs: {spec.id!r} refuses {dict(spec.kwargs)}: {one_line(cause)}"
-            raise ConfigError(what) from error
-        raise ConfigError(f"env.id: {spec.id!r} cannot be used: {what}") from error
+        what = f"{where}: {name} cannot be used: {type(cause).__name__}: {reason_of(cause)}"
+        if kwargs:
+            what = f"{option}: {name} refuses {dict(kwargs)}: {reason_of(cause)}"
+        raise ConfigError(what) from error
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`did you mean …?`, or an empty string when nothing is near."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.7)
-    return f"did you mean {', '.join(near)}?" if near else ""
-
-
-def one_line(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """An error's first line, with its type where the message alone would say nothing."""
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}" if isinstance(error, KeyError) or not text else text
 
 
-def _wrap(env: Env, wrapper: WrapperSpec, where: str) -> Env:
-    kind = _wrapper_class(wrapper.name, where)
-    try:
-        wrapped: Env = kind(env, **wrapper.kwargs)
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        raise ConfigError(
-            f"{where}: {wrapper.name} needs a package that is not installed: {one_line(error)}"
-        ) from error
-    except Exception as error:
-        raise ConfigError(
-            f"{where}: {wrapper.name} refuses {dict(wrapper.kwargs)}: {one_line(error)}"
-        ) from error
+def _wrap(env: Env, wrapper: WrapperConfig, where: str) -> Env:
+    name = wrapper.name
+    if name in REFUSED:
+        raise ConfigError(f"{where}: {name} {REFUSED[name]}")
+    known = [other for other in gymnasium.wrappers.__all__ if other[0].isupper()]
+    if name not in known:
+        advice = did_you_mean(name, known) or "; see gymnasium.farama.org/api/wrappers"
+        raise ConfigError(f"{where}: gymnasium.wrappers has no {name!r}{advice}")
+    with refusals(name, wrapper.kwargs, where, where):  # some import torch or jax here
+        wrapped: Env = getattr(gymnasium.wrappers, name)(env, **wrapper.kwargs)
     return wrapped
 
 
-def _wrapper_class(name: str, where: str) -> Any:
-    if name == "Autoreset":
-        raise ConfigError(
-            f"{where}: Autoreset hides where episodes end; leave it out, evorl resets them"
-        )
-    if name in ("NormalizeObservation", "NormalizeReward"):
-        raise ConfigError(
-            f"{where}: {name} keeps statistics per environment, which evaluation would not share;"
-            " leave it out, and scale inside the environment"
-        )
-    names = [other for other in gymnasium.wrappers.__all__ if other[0].isupper()]
-    if name not in names:
-        advice = did_you_mean(name, names) or "see gymnasium.farama.org/api/wrappers"
-        raise ConfigError(f"{where}: gymnasium.wrappers has no {name!r}; {advice}")
-    try:
-        return getattr(gymnasium.wrappers, name)  # some import torch or jax here
-    except (gymnasium.error.DependencyNotInstalled, ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"{where}: {name} needs a package that is not installed: {one_line(error)}"
-        ) from error
+class Slot(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """One environment of many: a new one takes its place if it raises, in a step or in a reset.
+
+    It gives no infos, which nobody reads: batching them costs time, and fails where an array's
+    shape changes. But tracebacks in an info say what was raised.
+    """
+
+    def __init__(self, make: Callable[[], Env]) -> None:
+        super().__init__(make())
+        self._make, self._broken = make, False
+        self._seed, self._rebuilt = 0, 0  # the last one given, and environments made since then
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """The environment's step; None rests. One that raised is truncated, and means nothing."""
+        if action is None:
+            return self._nothing(), 0.0, False, False, {}
+        try:
+            obs, reward, terminated, truncated, _ = self.env.step(action)
+            return obs, reward, terminated, truncated, {}
+        except Exception:  # whatever it is, the next environment may do better
+            self._broken = True
+            return self._nothing(), 0.0, False, True, {TRACES: (traceback.format_exc(),)}
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """The environment's reset, or that of a new one if it is broken."""
+        if seed is not None:
+            self._seed, self._rebuilt = seed, 0
+        traces: list[str] = []
+        while len(traces) < ATTEMPTS:
+            try:
+                if self._broken:
+                    seed = self._rebuild(seed)
+                obs, _ = self.env.reset(seed=seed)
+                return obs, {TRACES: tuple(traces)} if traces else {}
+            except Exception:
+                self._broken, seed = True, None
+                traces.append(traceback.format_exc())
+        return self._nothing(), {TRACES: tuple(traces)}
+
+    def _rebuild(self, seed: int | None) -> int:
+        """Makes a new environment; its seed, if not given, follows from the one given last."""
+        if seed is None:
+            self._rebuilt += 1
+            new = integers(self._seed, "rebuild", self._rebuilt, count=1)[0]
+            seed = (self._seed & 2**30) + new  # held-out seeds, of 2^30 or more, stay held out
+        with suppress(Exception):
+            self.env.close()
+        self.env = self._make()
+        self._broken = False
+        return seed
+
+    def _nothing(self) -> Any:
+        space = self.observation_space
+        return np.zeros(space.shape or (), space.dtype)
 
 
-def _advice(name: str) -> str:
-    """What to do about an id that is not in the registry."""
-    known = list(gymnasium.registry)
-    base = re.sub(r"-v\d+$", "", name)
-    versions = [other for other in known if re.sub(r"-v\d+$", "", other) == base]
-    if versions:
-        return f"did you mean {', '.join(sorted(versions, reverse=True))}?"
-    return did_you_mean(name, known) or (
-        "write module:id to import the module that registers it (ale_py:ALE/Pong-v5)"
-    )
+def make_slot(spec: EnvSpec, registered: Registration | None = None) -> Slot:
+    """One environment of many, which is replaced if it raises."""
+    return Slot(lambda: make_env(spec, registered))
+
+
+class Failure(NamedTuple):
+    """An exception of an environment."""
+
+    slot: int
+    trace: str  # the whole traceback
+
+    @property
+    def line(self) -> str:
+        """What was raised: where the frames, which are indented, are over."""
+        last = self.trace.rpartition("Traceback (most recent call last):\n")[2]
+        lines = last.strip("\n").splitlines()
+        found = (line for line in lines if line and not line[0].isspace())
+        return next(found, lines[-1].strip())[:SHOWN]
+
+
+class Failures:
+    """What the environments of one vector raised, until somebody counts it."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self.env_id, self.limit = spec.id, spec.max_failures
+        self._found: list[Failure] = []
+
+    def add(self, slot: int, traces: Sequence[str]) -> None:
+        """Of one step or reset; EnvError if no new environment worked, either."""
+        self._found += [Failure(slot, trace) for trace in traces]
+        if len(traces) == ATTEMPTS:
+            what = f"env.id: {self.env_id!r} raised in {ATTEMPTS} resets in a row"
+            raise with_trace(what, self._found[-1])
+
+    def take(self) -> list[Failure]:
+        """All since the last call."""
+        found, self._found = self._found, []
+        return found
+
+
+def with_trace(what: str, failure: Failure) -> EnvError:
+    """One line, and the environment's own traceback as a note."""
+    error = EnvError(f"{what}: {failure.line}")
+    error.add_note(failure.trace.rstrip())
+    return error

@@ -81,75 +81,61 @@ def adapt(
     action_space: spaces.Space[Any],
     channels_last: ChannelsLast = "auto",
 ) -> SpaceAdapter:
-    """The adapter for an environment's spaces; a space that evorl cannot take is refused by name.
+    """The adapter for one environment's spaces; ConfigError for one that evorl cannot take.
 
-    Args:
-        env_id: the environment's id, for messages.
-        observation_space: of a single environment.
-        action_space: of a single environment.
-        channels_last: whether images are (H, W, C); "auto" takes the smaller of the first and the
-            last dimension for the channels, the last if they are equal. Read for images only.
+    `channels_last` says whether images are (H, W, C); "auto" takes the smaller of the first and
+    the last dimension for the channels, the last if they are equal.
     """
     if not isinstance(action_space, spaces.Discrete):
         raise ConfigError(
             f"env.id: {env_id!r} has {type(action_space).__name__} actions; "
             "only Discrete actions are supported"
         )
+    shape = tuple(int(size) for size in observation_space.shape or ())
+    if 0 in shape or len(shape) > 3:
+        raise ConfigError(
+            f"env.id: {env_id!r} has observations of shape {shape}; vectors and images with up to"
+            " three dimensions are supported (the wrapper FlattenObservation makes vectors)"
+        )
     start, transpose = 0, False
     if isinstance(observation_space, spaces.Discrete):
         start = int(observation_space.start)
         observation = ObservationSpec("discrete", (), INT64, int(observation_space.n))
-    elif isinstance(observation_space, spaces.Box | spaces.MultiBinary):
-        observation, transpose = _box(env_id, observation_space, channels_last)
+    elif isinstance(observation_space, spaces.MultiBinary):
+        observation = ObservationSpec("vector", (math.prod(shape),), np.dtype(np.int8))
+    elif isinstance(observation_space, spaces.Box):
+        observation, transpose = _box(observation_space, shape, channels_last)
     else:
-        raise ConfigError(_refused_observation(env_id, observation_space))
+        raise ConfigError(
+            f"env.id: {env_id!r} has {type(observation_space).__name__} observations; only Box, "
+            "Discrete and MultiBinary are supported (the wrapper FlattenObservation may help)"
+        )
     return SpaceAdapter(
         observation,
         ActionSpec("discrete", int(action_space.n)),
         transpose,
         observation_start=start,
         action_start=int(action_space.start),
-        raw_shape=tuple(int(size) for size in observation_space.shape or ()),
+        raw_shape=shape,
         raw_dtype=np.dtype(observation_space.dtype).name,
     )
 
 
 def _box(
-    env_id: str, space: spaces.Box | spaces.MultiBinary, channels_last: ChannelsLast
+    space: spaces.Box, shape: tuple[int, ...], channels_last: ChannelsLast
 ) -> tuple[ObservationSpec, bool]:
     """A vector or an image, and whether its channels come last."""
-    dtype, shape = _stored(np.dtype(space.dtype)), tuple(int(size) for size in space.shape)
-    if 0 in shape or len(shape) > 3:
-        raise ConfigError(
-            f"env.id: {env_id!r} has observations of shape {shape}; vectors and images with up to"
-            " three dimensions are supported (the wrapper FlattenObservation makes vectors)"
-        )
-    scale = 1.0
-    if isinstance(space, spaces.Box) and dtype == np.uint8:
-        scale = 1 / max(float(space.high.max()), 1.0)
-        if len(shape) == 2:  # pixels without a dimension for their channel
-            return ObservationSpec("image", (1, *shape), dtype, scale=scale), False
-    if isinstance(space, spaces.Box) and len(shape) == 3:
+    dtype = np.dtype(space.dtype)
+    # One byte stays one byte; everything else is float32, as the networks compute in it anyway.
+    if dtype == np.bool_:
+        dtype = np.dtype(np.int8)  # not uint8, which stands for pixels from 0 to 255
+    elif dtype not in (np.uint8, np.int8):
+        dtype = np.dtype(np.float32)
+    scale = 1 / max(float(space.high.max()), 1.0) if dtype == np.uint8 else 1.0
+    if dtype == np.uint8 and len(shape) == 2:  # pixels without a dimension for their channel
+        return ObservationSpec("image", (1, *shape), dtype, scale=scale), False
+    if len(shape) == 3:
         last = shape[2] <= shape[0] if channels_last == "auto" else channels_last
         image = (shape[2], *shape[:2]) if last else shape
         return ObservationSpec("image", image, dtype, scale=scale), last
     return ObservationSpec("vector", (math.prod(shape),), dtype, scale=scale), False
-
-
-def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """One byte stays one byte; everything else is float32, as the networks compute in it anyway."""
-    if dtype == np.bool_:
-        return np.dtype(np.int8)  # not uint8, which stands for pixels from 0 to 255
-    return dtype if dtype in (np.uint8, np.int8) else np.dtype(np.float32)
-
-
-def _refused_observation(env_id: str, space: spaces.Space[Any]) -> str:
-    hint = (
-        " (the wrapper FlattenObservation makes a Box of it)"
-        if isinstance(space, spaces.Dict | spaces.Tuple | spaces.MultiDiscrete)
-        else ""
-    )
-    return (
-        f"env.id: {env_id!r} has {type(space).__name__} observations; "
-        f"only Box, Discrete and MultiBinary observations are supported{hint}"
-    )

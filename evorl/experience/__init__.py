@@ -7,11 +7,15 @@ from evorl import lazy_door
 if TYPE_CHECKING:
     from evorl.experience.buffer import ReplayBuffer
     from evorl.experience.loader import ReplayLoader
-    from evorl.experience.nstep import NStep
     from evorl.experience.priority import linear_beta
     from evorl.experience.replay_files import Replays
-    from evorl.experience.requests import SampleRequest, split_groups
-    from evorl.experience.sampling import PrioritisedSampler, Sampler, UniformSampler
-    from evorl.experience.transitions import Samples, Transitions
+    from evorl.experience.sampling import (
+        PrioritisedSampler,
+        Sampler,
+        SampleRequest,
+        UniformSampler,
+        split_groups,
+    )
+    from evorl.experience.transitions import Batch, NStep, RolloutBatch, Samples, Transitions
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -4,6 +4,7 @@ R replays (one shared by all agents, or one for each), C capacity of one replay,
 call, n steps of a window. Item c of replay r lies in flat slot r*C + c.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +12,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.experience.packing import WORD, RowLayout
-from evorl.experience.transitions import AnyArray, BoolArray, IntArray, Items, Transitions
+from evorl.experience.transitions import AnyArray, BoolArray, IntArray, Transitions
 from evorl.machine import check_fits
+
+WORD = 8  # bytes: every field starts at a multiple, so that any type can be viewed in place
+
+
+class RowLayout:
+    """How an item lies in memory: all its fields side by side in one row of bytes.
+
+    One gather then fetches whole items. Fields apart would cost a cache miss each: twice the time.
+    """
+
+    def __init__(self, fields: dict[str, tuple[tuple[int, ...], torch.dtype]]) -> None:
+        self._fields, self._firsts, self.bytes = fields, list[int](), 0
+        for shape, dtype in fields.values():
+            self._firsts.append(self.bytes)
+            self.bytes += -(-math.prod(shape) * dtype.itemsize // WORD) * WORD
+        self._dtypes = {dtype for _, dtype in fields.values()}
+        self._strides = [
+            (self.bytes // dtype.itemsize, *(math.prod(shape[i + 1 :]) for i in range(len(shape))))
+            for shape, dtype in fields.values()
+        ]
+
+    def fields(self, rows: Tensor) -> dict[str, Tensor]:
+        """The fields of rows [K, bytes / WORD], as views: writing to one writes to the rows."""
+        typed = {dtype: rows.view(dtype) for dtype in self._dtypes}
+        start = rows.storage_offset() * WORD  # bytes before the first row
+        places = zip(self._fields.items(), self._firsts, self._strides, strict=True)
+        return {
+            name: typed[dtype].as_strided(
+                (len(rows), *shape), strides, (start + first) // dtype.itemsize
+            )
+            for (name, (shape, dtype)), first, strides in places
+        }
+
+
+def torch_dtype(dtype: torch.dtype | np.dtype[Any]) -> torch.dtype:
+    """The same type as PyTorch has it."""
+    return torch.from_numpy(np.empty(0, dtype)).dtype if isinstance(dtype, np.dtype) else dtype
 
 
 class ReplayBuffer:
@@ -28,55 +65,37 @@ class ReplayBuffer:
         num_replays: int = 1,
         reward_dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        action_shape: tuple[int, ...] = (),
+        action_dtype: torch.dtype | np.dtype[Any] = torch.int64,
     ) -> None:
-        if capacity < 1 or num_replays < 1:
-            raise ValueError(
-                f"a buffer of {num_replays} replays of {capacity} items: both must be at least 1"
-            )
-        if isinstance(obs_dtype, np.dtype):
-            obs_dtype = torch.from_numpy(np.empty(0, obs_dtype)).dtype
-        self.capacity = capacity
-        self.num_replays = num_replays
+        obs_dtype, action_dtype = torch_dtype(obs_dtype), torch_dtype(action_dtype)
+        self.capacity, self.num_replays, self.reward_dtype = capacity, num_replays, reward_dtype
         self.device = torch.device(device)
         self._layout = RowLayout(
             {
                 "obs": (obs_shape, obs_dtype),
-                "action": ((), torch.int64),
+                "action": (action_shape, action_dtype),
                 "rewards": ((n_step,), reward_dtype),
                 "next_obs": (obs_shape, obs_dtype),
                 "bootstrap": ((), torch.uint8),
             }
         )
-        size = num_replays * capacity * self._layout.words * WORD
-        check_fits(size, f"replay.capacity={capacity}", "use a smaller one")
-        self._rows = self._layout.empty(num_replays * capacity, self.device)
+        self.item_bytes, count = self._layout.bytes, num_replays * capacity
+        check_fits(count * self.item_bytes, f"replay.capacity={capacity}", "use a smaller one")
+        words = self.item_bytes // WORD
+        # zeros: a slot never written stays finite
+        self._rows = torch.zeros((count, words), dtype=torch.int64, device=self.device)
         self._store = self._layout.fields(self._rows)
         here = self.device.type == "cpu"
-        self._arrays = [field.numpy() for field in self._store] if here else None
+        self._arrays = [field.numpy() for field in self._store.values()] if here else None
         self._position = np.zeros(num_replays, np.int64)  # where the next item goes
-        self._size = np.zeros(num_replays, np.int64)
-
-    @property
-    def sizes(self) -> IntArray:
-        """[R] items held by each replay (a live view: read only)."""
-        return self._size
-
-    @property
-    def reward_dtype(self) -> torch.dtype:
-        """The type of rewards, which weights share."""
-        return self._store.rewards.dtype
-
-    @property
-    def item_bytes(self) -> int:
-        """The size of one stored item."""
-        return self._layout.words * WORD
+        self.sizes = np.zeros(num_replays, np.int64)  # [R] items held by each replay
 
     def add(self, transitions: Transitions, replay_index: IntArray | None = None) -> IntArray:
         """Stores `transitions` in order, item k in replay `replay_index[k]`; gives the slots.
 
         Of more than C items for one ring only the newest C are written: no slot is repeated.
         """
-        self._check_shapes(transitions)
         count = len(transitions.action)
         if self.num_replays == 1:
             kept = min(count, self.capacity)
@@ -85,15 +104,51 @@ class ReplayBuffer:
             added = np.array([count])
             values = [field[count - kept :] for field in transitions[:5]]
         else:
-            slots, keep, added = self._route(replay_index, count)
+            assert replay_index is not None, "each item needs its replay"
+            slots, keep, added = self._route(replay_index)
             values = list(transitions[:5])
             if not keep.all():
                 slots = slots[keep]
                 values = [field[keep] for field in values]
         self._write(slots, values)
         self._position = (self._position + added) % self.capacity
-        self._size = np.minimum(self._size + added, self.capacity)
+        self.sizes = np.minimum(self.sizes + added, self.capacity)
         return slots
+
+    def gather(self, slots: Tensor) -> dict[str, Tensor]:
+        """The items in flat `slots`, field by field."""
+        return self._layout.fields(torch.index_select(self._rows, 0, slots))
+
+    def inherit(self, parents: IntArray) -> None:
+        """Ring i becomes a copy of ring parents[i], which must keep its own."""
+        for heir in np.flatnonzero(parents != np.arange(self.num_replays)):
+            first, source = heir * self.capacity, parents[heir] * self.capacity
+            size = self.sizes[parents[heir]]
+            self._rows[first : first + size] = self._rows[source : source + size]
+        self._position, self.sizes = self._position[parents], self.sizes[parents]
+
+    def state_dict(self, replay: int = 0) -> dict[str, Tensor]:
+        """One ring: what it holds, and where it stands; slots never written are left out.
+
+        These are views of the store, not copies: write them before the next `add`.
+        """
+        first, size = replay * self.capacity, int(self.sizes[replay])
+        state = {name: stored[first : first + size] for name, stored in self._store.items()}
+        state["capacity"] = torch.tensor([self.capacity])
+        state["position"] = torch.tensor([self._position[replay]])
+        return state
+
+    def load_state_dict(self, state: dict[str, Tensor], replay: int = 0) -> None:
+        """One ring becomes what a ring was, of this buffer or of another with the same geometry."""
+        if int(state["capacity"].item()) != self.capacity or any(
+            state[name].shape[1:] != stored.shape[1:] or state[name].dtype != stored.dtype
+            for name, stored in self._store.items()
+        ):
+            raise ValueError("the replay had another capacity or other items when it was saved")
+        first, size = replay * self.capacity, len(state["action"])
+        for name, stored in self._store.items():
+            stored[first : first + size] = state[name].to(self.device)
+        self._position[replay], self.sizes[replay] = int(state["position"].item()), size
 
     def _write(self, slots: IntArray, values: Sequence[AnyArray]) -> None:
         if self._arrays is not None:  # a fifth of the time that PyTorch takes for so few items
@@ -101,109 +156,18 @@ class ReplayBuffer:
                 array[slots] = value
             return
         index = torch.from_numpy(slots).to(self.device)
-        for stored, value in zip(self._store, values, strict=True):
+        for stored, value in zip(self._store.values(), values, strict=True):
             # from_numpy takes neither read-only nor reversed arrays as they are
             fresh = torch.from_numpy(np.require(value, requirements=["C", "W"]))
             stored.index_copy_(0, index, fresh.to(device=self.device, dtype=stored.dtype))
 
-    def gather(self, slots: Tensor) -> Items:
-        """The items in flat `slots`."""
-        return self._layout.fields(torch.index_select(self._rows, 0, slots))
-
-    def inherit(self, parents: IntArray) -> None:
-        """Ring i becomes a copy of ring parents[i], which must keep its own."""
-        for heir in np.flatnonzero(parents != np.arange(self.num_replays)):
-            first, source = heir * self.capacity, parents[heir] * self.capacity
-            size = self._size[parents[heir]]
-            self._rows[first : first + size] = self._rows[source : source + size]
-        self._position, self._size = self._position[parents], self._size[parents]
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """What is held, and where the rings stand; slots never written are left out.
-
-        With one replay these are views of the store, not copies: write them before the next `add`.
-        """
-        state = {
-            name: self._held(stored)
-            for name, stored in zip(self._store._fields, self._store, strict=True)
-        }
-        state["capacity"] = torch.tensor([self.capacity])
-        state["position"] = torch.from_numpy(self._position.copy())
-        state["size"] = torch.from_numpy(self._size.copy())
-        return state
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Takes over a state exactly; refuses one of another geometry."""
-        rings = (int(state["capacity"].item()), len(state["size"]))
-        if rings != (self.capacity, self.num_replays):
-            raise ValueError(
-                f"replay state of capacity {rings[0]} × {rings[1]} replays does not fit a buffer "
-                f"of {self.capacity} × {self.num_replays}: make the buffer as it was when saved"
-            )
-        for name, stored in zip(self._store._fields, self._store, strict=True):
-            if state[name].shape[1:] != stored.shape[1:] or state[name].dtype != stored.dtype:
-                raise ValueError(
-                    f"replay state holds {name} of {tuple(state[name].shape[1:])} "
-                    f"{state[name].dtype}, this buffer {tuple(stored.shape[1:])} {stored.dtype}"
-                )
-        self._position = state["position"].cpu().numpy().copy()
-        self._size = state["size"].cpu().numpy().copy()
-        for name, stored in zip(self._store._fields, self._store, strict=True):
-            parts = torch.split(state[name], self._size.tolist())
-            for replay, part in enumerate(parts):
-                stored[replay * self.capacity :][: len(part)] = part.to(self.device)
-
-    def export(self, replay: int) -> dict[str, Tensor]:
-        """One ring, to go to another buffer of the same geometry."""
-        first, size = replay * self.capacity, int(self._size[replay])
-        state = {
-            name: stored[first : first + size].contiguous()
-            for name, stored in zip(self._store._fields, self._store, strict=True)
-        }
-        state["position"] = torch.tensor([self._position[replay]])
-        return state
-
-    def take_over(self, replay: int, state: dict[str, Tensor]) -> None:
-        """Ring `replay` becomes one that was exported elsewhere."""
-        first, size = replay * self.capacity, len(state["action"])
-        for name, stored in zip(self._store._fields, self._store, strict=True):
-            stored[first : first + size] = state[name].to(self.device)
-        self._position[replay], self._size[replay] = int(state["position"].item()), size
-
-    def _held(self, stored: Tensor) -> Tensor:
-        """Each ring's filled part: it grows from the front, so that is a prefix."""
-        rings = [
-            stored[replay * self.capacity :][:size]
-            for replay, size in enumerate(self._size.tolist())
-        ]
-        return rings[0] if len(rings) == 1 else torch.cat(rings)
-
-    def _route(
-        self, replay_index: IntArray | None, count: int
-    ) -> tuple[IntArray, BoolArray, IntArray]:
+    def _route(self, replay_index: IntArray) -> tuple[IntArray, BoolArray, IntArray]:
         """Slot of every item, which items are kept, and how many came for each replay."""
-        if replay_index is None or len(replay_index) != count:
-            got = "none" if replay_index is None else f"{len(replay_index)} indices"
-            raise ValueError(
-                f"{self.num_replays} replays, {count} items: each item needs its replay, got {got}"
-            )
+        count = len(replay_index)
         added = np.bincount(replay_index, minlength=self.num_replays)
-        if len(added) > self.num_replays:
-            raise ValueError(
-                f"replay {len(added) - 1} of a buffer of {self.num_replays} replays does not exist"
-            )
         order = np.argsort(replay_index, kind="stable")
-        rank = np.empty(
-            count, np.int64
-        )  # how many items of this call came before it for its replay
+        rank = np.empty(count, np.int64)  # items of this call before it for its replay
         rank[order] = np.arange(count) - np.repeat(np.cumsum(added) - added, added)
         place = (self._position[replay_index] + rank) % self.capacity
         keep = rank >= added[replay_index] - self.capacity
         return replay_index * self.capacity + place, keep, added
-
-    def _check_shapes(self, transitions: Transitions) -> None:
-        for name in ("obs", "rewards", "next_obs"):
-            got = getattr(transitions, name).shape[1:]
-            expected = getattr(self._store, name).shape[1:]
-            if got != expected:
-                raise ValueError(f"{name} of shape {got} in a buffer of {tuple(expected)}")

@@ -7,8 +7,7 @@ import torch
 from accelerate.data_loader import prepare_data_loader  # type: ignore[import-untyped]
 from torch.utils.data import DataLoader, IterableDataset
 
-from evorl.experience.requests import SampleRequest
-from evorl.experience.sampling import Sampler
+from evorl.experience.sampling import Sampler, SampleRequest
 from evorl.experience.transitions import Samples
 
 
@@ -20,19 +19,12 @@ class ReplayDataset(IterableDataset[Samples | None]):
     """
 
     def __init__(self, sampler: Sampler) -> None:
-        self._sampler = sampler
-        self._requests: Sequence[SampleRequest] | None = None
-
-    def request(self, requests: Sequence[SampleRequest]) -> None:
-        """States what the next samples are to be."""
-        self._requests = requests
+        self.sampler = sampler
+        self.requests: Sequence[SampleRequest] = ()
 
     def __iter__(self) -> Iterator[Samples | None]:
         while True:
-            requests, self._requests = self._requests, None
-            if requests is None:
-                raise RuntimeError("nothing requested: call request(requests) before each round")
-            yield self._sampler.sample(requests)
+            yield self.sampler.sample(self.requests)
             yield None
 
 
@@ -45,12 +37,29 @@ class ReplayLoader:
 
     def __init__(self, sampler: Sampler, device: torch.device | str) -> None:
         self.dataset = ReplayDataset(sampler)
-        self.loader = prepared_loader(self.dataset, device)
+        loader: DataLoader[Samples | None] = DataLoader(
+            self.dataset,
+            batch_size=None,
+            collate_fn=_as_it_is,
+            # DataLoader draws a seed when it begins: from here, not from the global generator.
+            generator=torch.Generator(),
+        )
+        wanted = torch.device(device)
+        # `accelerator.prepare` would make a dispatcher that feeds rank 0's replay to every rank;
+        # preparing for one process keeps each rank on its own.
+        self.loader: DataLoader[Samples | None] = prepare_data_loader(
+            loader,
+            device=wanted,
+            num_processes=1,
+            process_index=0,
+            put_on_device=wanted.type != "cpu",  # where samples are; to look through takes time
+            dispatch_batches=False,
+        )
         self._items: Iterator[Samples | None] | None = None
 
     def draw(self, requests: Sequence[SampleRequest]) -> Samples:
         """The batches of one round, for `split_groups`."""
-        self.dataset.request(requests)
+        self.dataset.requests = requests
         items, self._items = self._items, None  # a loader that raised is at its end
         if items is None:
             items = iter(self.loader)
@@ -60,33 +69,6 @@ class ReplayLoader:
         assert samples is not None
         self._items = items
         return samples
-
-
-def prepared_loader(
-    dataset: ReplayDataset, device: torch.device | str
-) -> DataLoader[Samples | None]:
-    """A loader of all that the dataset gives, on this rank only.
-
-    `accelerator.prepare` would make a dispatcher that feeds rank 0's replay to every rank;
-    preparing for one process keeps each rank on its own.
-    """
-    loader: DataLoader[Samples | None] = DataLoader(
-        dataset,
-        batch_size=None,
-        collate_fn=_as_it_is,
-        # DataLoader draws a seed when it begins: from here, not from the global generator.
-        generator=torch.Generator(),
-    )
-    wanted = torch.device(device)
-    prepared: DataLoader[Samples | None] = prepare_data_loader(
-        loader,
-        device=wanted,
-        num_processes=1,
-        process_index=0,
-        put_on_device=wanted.type != "cpu",  # where samples are; to look through them takes time
-        dispatch_batches=False,
-    )
-    return prepared
 
 
 def _as_it_is(samples: Any) -> Any:  # without it the loader walks through every field

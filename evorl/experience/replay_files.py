@@ -10,9 +10,7 @@ from evorl.experience.buffer import ReplayBuffer
 from evorl.experience.sampling import Sampler
 from evorl.experience.transitions import Transitions
 
-COMMON = "replay-world"
 Tensors = dict[str, Tensor]
-Load = Callable[[str], Tensors]
 
 
 class Replays(NamedTuple):
@@ -26,59 +24,44 @@ class Replays(NamedTuple):
     mesh: tuple[int, int]  # ranks along population and along data
 
     def files(self) -> dict[str, Tensors]:
-        """Named by agent where each has its own, so that any rank can take it over."""
-        if self.sampler.own:
-            return {
-                self._own_name(agent): self.sampler.export(i) for i, agent in enumerate(self.agents)
-            }
-        if self.sampler.common:
-            return self._common_files()
-        return {_shared_name(self.rank): self.buffer.state_dict() | self.sampler.state_dict()}
+        """By agent what each has for itself, so that any rank can take it over; and what is shared.
 
-    def load(self, stems: Collection[str], load: Load, mesh: tuple[int, int]) -> bool:
+        A replay that all ranks have is written once.
+        """
+        states = (self.sampler.state_dict(i) for i in range(len(self.agents)))
+        files = {self._own_name(a): s for a, s in zip(self.agents, states, strict=True) if s}
+        if self.sampler.share == "rank" or (self.sampler.share == "world" and self.rank == 0):
+            files[self._shared_name(self.rank)] = self.buffer.state_dict()
+        return files
+
+    def load(
+        self, stems: Collection[str], load: Callable[[str], Tensors], mesh: tuple[int, int]
+    ) -> bool:
         """Take over what ranks of another mesh, or of the same, had saved.
 
         False if it is not what they had: dealt out again, or some copies of an agent lack theirs.
         """
-        if self.sampler.own or self.sampler.common:
-            if self.sampler.common:
-                self.buffer.load_state_dict(load(COMMON))
-            for i, agent in enumerate(self.agents):
-                if self.sampler.own or self.sampler.export(i):
-                    self.sampler.take_over(i, load(self._saved_name(agent, stems)))
-            return mesh[1] == self.mesh[1]
-        if mesh == self.mesh:
-            state = load(_shared_name(self.rank))
-            priorities = {name: state.pop(name) for name in self.sampler.state_dict()}
-            self.buffer.load_state_dict(state)
-            self.sampler.load_state_dict(priorities)
-            return True
-        saved, ranks = mesh[0] * mesh[1], self.mesh[0] * self.mesh[1]
-        mine = range(self.rank, saved, ranks) or [self.rank % saved]
-        for rank in mine:
-            self.sampler.inserted(self.buffer.add(_oldest_first(load(_shared_name(rank)))))
-        return False
+        if self.sampler.share == "rank" and mesh != self.mesh:
+            saved, ranks = mesh[0] * mesh[1], self.mesh[0] * self.mesh[1]
+            for rank in range(self.rank, saved, ranks) or [self.rank % saved]:
+                items = _oldest_first(load(self._shared_name(rank)))
+                self.sampler.inserted(self.buffer.add(items))
+            return False
+        if self.sampler.share != "agent":
+            self.buffer.load_state_dict(load(self._shared_name(self.rank)))
+        for i, agent in enumerate(self.agents):
+            # a copy of an agent that there was none of begins with what the first one has
+            for name in (self._own_name(agent), f"replay-agent-{agent}"):
+                if name in stems:
+                    self.sampler.load_state_dict(load(name), i)
+                    break
+        return mesh[1] == self.mesh[1]
 
-    def _common_files(self) -> dict[str, Tensors]:
-        """The replay that all ranks have, once; and by agent what each makes of it."""
-        files = {
-            self._own_name(agent): own
-            for i, agent in enumerate(self.agents)
-            if (own := self.sampler.export(i))
-        }
-        return files | ({COMMON: self.buffer.state_dict()} if self.rank == 0 else {})
-
-    def _saved_name(self, agent: int, stems: Collection[str]) -> str:
-        """A copy of an agent that there was none of begins with what the first one has."""
-        name = self._own_name(agent)
-        return name if name in stems else f"replay-agent-{agent}"
+    def _shared_name(self, rank: int) -> str:
+        return "replay-world" if self.sampler.share == "world" else f"replay-rank-{rank}"
 
     def _own_name(self, agent: int) -> str:
         return f"replay-agent-{agent}" + (f"-copy-{self.copy}" if self.copy else "")
-
-
-def _shared_name(rank: int) -> str:
-    return f"replay-rank-{rank}"
 
 
 def _oldest_first(state: Tensors) -> Transitions:

@@ -1,12 +1,16 @@
 """Drawing a round's batches for all agents of all groups, in one gather.
 
-K items of a round with padding, D without, A agents. Every agent has its own random stream and
+P agents of a group, U updates of a group's round, B width of its batch; K = sum of U*P*B over the
+groups, A all agents, D draws (the K without padding). Every agent has its own random stream and
 takes exactly updates × batch size numbers from it: its draws do not depend on other agents or on
 padding.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,36 +18,144 @@ from torch import Tensor
 
 from evorl.experience.buffer import ReplayBuffer
 from evorl.experience.priority import Priorities
-from evorl.experience.requests import RoundLayout, SampleRequest, make_layout
-from evorl.experience.transitions import BoolArray, FloatArray, IntArray, Samples
+from evorl.experience.transitions import BoolArray, FloatArray, IntArray, RolloutBatch, Samples
 
 LAYOUTS_KEPT = 64  # distinct rounds remembered: agents' learn steps make a few patterns that repeat
+T = TypeVar("T", bound=Samples | RolloutBatch)
+Share = Literal["rank", "agent", "world"]  # who shares a replay: a rank's agents, nobody, all ranks
 
 
-class Sampler(Protocol):
+@dataclass(frozen=True, eq=False)
+class SampleRequest:
+    """One group's round: the agents of its matrix, how often each updates, on how many items."""
+
+    agents: IntArray  # [P] which agents, of all
+    updates: IntArray  # [P] updates of each in this round, 0 or more
+    batch_sizes: IntArray  # [P]
+    width: int  # B, at least the largest batch size
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """(U, P, B): the batch as the group's updates see it."""
+        return int(max(self.updates, default=0)), len(self.agents), self.width
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal requests: layouts are looked up by it every round."""
+        arrays = (self.agents, self.updates, self.batch_sizes)
+        return (*(array.astype(np.int64).tobytes() for array in arrays), self.width)
+
+
+def split_groups(samples: T, requests: Sequence[SampleRequest]) -> list[T]:
+    """Each group's part of a round, every field viewed as [U, P, B, ...]."""
+    kind, parts = type(samples), [samples]
+    if len(requests) > 1:
+        sizes = [prod(request.shape) for request in requests]
+        fields = (torch.split(field, sizes) for field in samples)
+        parts = [kind(*part) for part in zip(*fields, strict=True)]
+    return [
+        kind(*(field.view(*request.shape, *field.shape[1:]) for field in part))
+        for request, part in zip(requests, parts, strict=True)
+    ]
+
+
+class RoundLayout(NamedTuple):
+    """Everything about a round that does not depend on what is drawn.
+
+    Draws are agent-major, then by update, then by place in the batch: an agent's draws are one
+    stretch, and within it later updates come later.
+    """
+
+    agents: IntArray  # [D] agent of each draw
+    positions: IntArray  # [D] where the draw lands in the flat batch
+    batches: IntArray  # first draw of every (agent, update)
+    batch_of: IntArray  # [D] which of those batches
+    scale: Tensor  # [K] 1 / batch size; 0 for padding
+    padding: IntArray  # [K] slots before the draws are put in: the first of each agent's replay
+    streams: list[tuple[int, int, int]]  # (agent, its first draw, one past its last)
+
+
+def make_layout(
+    requests: Sequence[SampleRequest], first_slots: IntArray, buffer: ReplayBuffer
+) -> RoundLayout:
+    """Lays out a round. `first_slots` [A] is where each agent's replay begins."""
+    agents, positions, starts, sizes, padding = [], [], [], [], []
+    streams, place, drawn = [], 0, 0
+    for request in requests:
+        updates, rows, width = request.shape
+        real = (np.arange(updates)[:, None] < request.updates[:, None, None]) & (
+            np.arange(width) < request.batch_sizes[:, None, None]
+        )  # [P, U, B]
+        row, update, column = np.nonzero(real)
+        agents.append(request.agents[row])
+        positions.append(place + (update * rows + row) * width + column)
+        starts.append(column == 0)
+        sizes.append(request.batch_sizes[row])
+        padding.append(np.tile(np.repeat(first_slots[request.agents], width), updates))
+        place += updates * rows * width
+        for agent, count in zip(request.agents, request.updates * request.batch_sizes, strict=True):
+            if count:
+                streams.append((int(agent), drawn, drawn + int(count)))
+            drawn += int(count)
+    first, scale, flat = np.concatenate(starts), np.zeros(place), np.concatenate(positions)
+    scale[flat] = 1.0 / np.concatenate(sizes)
+    return RoundLayout(
+        agents=np.concatenate(agents),
+        positions=flat,
+        batches=np.flatnonzero(first),
+        batch_of=np.cumsum(first) - 1,
+        scale=torch.from_numpy(scale).to(device=buffer.device, dtype=buffer.reward_dtype),
+        padding=np.concatenate(padding),
+        streams=streams,
+    )
+
+
+class Sampler:
     """What the learn stage knows of a replay, uniform or prioritised.
 
     A round: `inserted(buffer.add(...))`, then `sample(requests)`, the updates, and
     `update_priorities`, before anything else is inserted.
     """
 
-    beta: float
-    """Importance exponent, set before each round; uniform sampling has no use for it."""
-
-    own: bool
-    """Whether each agent has a replay for itself."""
-
-    common: bool
-    """Whether all ranks hold the same items."""
+    def __init__(
+        self,
+        buffer: ReplayBuffer,
+        generators: Sequence[np.random.Generator],
+        share: Share = "rank",
+        noise: int = 0,
+    ) -> None:
+        self.beta = 1.0  # importance exponent, set before each round (prioritised only)
+        self.share, self.noise = share, noise  # random numbers that go with each sample
+        self._buffer, self._generators = buffer, list(generators)
+        replays = np.arange(len(self._generators))
+        self._replay_of = replays if buffer.num_replays > 1 else np.zeros_like(replays)
+        self._first_slots = self._replay_of * buffer.capacity
+        self._layouts: dict[tuple[object, ...], RoundLayout] = {}
 
     def reseed(self, generators: Sequence[np.random.Generator]) -> None:
         """New random streams, one per agent."""
+        self._generators = list(generators)
 
     def inserted(self, slots: IntArray) -> None:
         """Items have just been written to `slots`, as `ReplayBuffer.add` returned them."""
 
     def sample(self, requests: Sequence[SampleRequest]) -> Samples:
         """The batches of one round."""
+        layout, sizes = self._layout(requests), self._sizes()
+        uniforms = np.empty(len(layout.agents))
+        for agent, _, _ in layout.streams:
+            if sizes[agent] == 0:
+                what = f"agent {agent} samples from an empty replay"
+                raise RuntimeError(f"{what}: insert before its first update")
+        for agent, start, end in layout.streams:
+            self._generators[agent].random(out=uniforms[start:end])
+        drawn = self._choose(layout, uniforms)
+        slots = layout.padding.copy()
+        slots[layout.positions] = self._first_slots[layout.agents] + drawn
+        index = torch.from_numpy(slots).to(self._buffer.device)
+        items = self._buffer.gather(index)
+        weight, noise = self._weights(layout, drawn), self._normals(layout)
+        return Samples(**items, weight=weight, slots=index, noise=noise)
 
     def update_priorities(
         self, td_errors: Sequence[Tensor], alive: BoolArray | None = None
@@ -52,119 +164,28 @@ class Sampler(Protocol):
 
     def inherit(self, parents: IntArray) -> None:
         """Agent i is from now on a child of agent parents[i] and has seen what its parent saw."""
-
-    def export(self, agent: int) -> dict[str, Tensor]:
-        """What an agent's child on another rank takes over."""
-
-    def take_over(self, agent: int, state: dict[str, Tensor]) -> None:
-        """An agent becomes the child of one that was exported on another rank."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """What a checkpoint needs beside the buffer; streams are reseeded every generation."""
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Takes over a state exactly."""
-
-
-class UniformSampler:
-    """Every item of an agent's replay is equally likely."""
-
-    def __init__(
-        self,
-        buffer: ReplayBuffer,
-        generators: Sequence[np.random.Generator],
-        own: bool | None = None,
-        noise: int = 0,
-    ) -> None:
-        """`own`: each agent has its replay for itself; to be said where there is but one agent.
-
-        `noise` are the random numbers that go with each sample.
-        """
-        self.noise = noise
-        self.beta = 1.0
-        self._buffer = buffer
-        self._generators = list(generators)
-        population = len(self._generators)
-        if buffer.num_replays not in (1, population):
-            raise ValueError(
-                f"{population} agents on {buffer.num_replays} replays: one shared, or one for each"
-            )
-        self.own = buffer.num_replays > 1 if own is None else own
-        self.common = False
-        replays = np.arange(population)
-        self._replay_of = replays if buffer.num_replays > 1 else np.zeros_like(replays)
-        self._first_slots = self._replay_of * buffer.capacity
-        self._layouts: dict[tuple[object, ...], RoundLayout] = {}
-
-    def reseed(self, generators: Sequence[np.random.Generator]) -> None:
-        """New random streams, one per agent."""
-        if len(generators) != len(self._generators):
-            raise ValueError(f"{len(generators)} streams for {len(self._generators)} agents")
-        self._generators = list(generators)
-
-    def inserted(self, slots: IntArray) -> None:
-        """Nothing to note: all items are alike."""
-
-    def sample(self, requests: Sequence[SampleRequest]) -> Samples:
-        """The batches of one round."""
-        layout = self._layout(requests)
-        sizes = self._sizes()
-        for agent, _, _ in layout.streams:
-            if sizes[agent] == 0:
-                raise RuntimeError(
-                    f"agent {agent} samples from an empty replay: insert before its first update"
-                )
-        drawn = self._choose(layout, self._uniforms(layout))
-        slots = layout.padding.copy()
-        slots[layout.positions] = self._first_slots[layout.agents] + drawn
-        index = torch.from_numpy(slots).to(self._buffer.device)
-        items = self._buffer.gather(index)
-        weight, noise = self._weights(layout, drawn), self._normals(layout)
-        return Samples(*items, weight=weight, slots=index, noise=noise)
-
-    def update_priorities(
-        self, td_errors: Sequence[Tensor], alive: BoolArray | None = None
-    ) -> None:
-        """Nothing to update: all items are alike."""
-
-    def inherit(self, parents: IntArray) -> None:
-        """Replays of their own are copied from the parents; a shared one is everybody's already."""
         if self._buffer.num_replays > 1:
             self._buffer.inherit(parents)
 
+    def state_dict(self, agent: int) -> dict[str, Tensor]:
+        """What an agent has for itself; streams are reseeded every generation."""
+        return self._buffer.state_dict(agent) if self.share == "agent" else {}
+
+    def load_state_dict(self, state: dict[str, Tensor], agent: int) -> None:
+        """Takes over such a state exactly."""
+        if self.share == "agent":
+            self._buffer.load_state_dict(state, agent)
+
     def export(self, agent: int) -> dict[str, Tensor]:
-        """Its replay, if it has one of its own."""
-        return self._buffer.export(agent) if self.own else {}
-
-    def take_over(self, agent: int, state: dict[str, Tensor]) -> None:
-        """Its replay; one that the agents of a rank share stays as it is."""
-        if self.own:
-            self._buffer.take_over(agent, state)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Nothing beside the buffer."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Takes nothing; refuses a prioritised replay's state."""
-        if state:
-            raise ValueError(
-                f"a uniform replay has no {sorted(state)}: was it prioritised when saved?"
-            )
+        """What its child on another rank loads: nothing, if the items there are others."""
+        return {} if self.share == "rank" else self.state_dict(agent)
 
     def _choose(self, layout: RoundLayout, uniforms: FloatArray) -> IntArray:
         """[D] the item of each draw, counted from the start of its agent's replay."""
-        # Needs no clamp: for u <= 1 - 2^-53 the product rounds to less than the size.
-        return (uniforms * self._sizes()[layout.agents]).astype(np.int64)
+        raise NotImplementedError
 
     def _weights(self, layout: RoundLayout, drawn: IntArray) -> Tensor:
         return layout.scale
-
-    def _uniforms(self, layout: RoundLayout) -> FloatArray:
-        uniforms = np.empty(len(layout.agents))
-        for agent, start, end in layout.streams:
-            self._generators[agent].random(out=uniforms[start:end])
-        return uniforms
 
     def _normals(self, layout: RoundLayout) -> Tensor:
         """[K, noise], drawn after what is sampled."""
@@ -182,16 +203,21 @@ class UniformSampler:
         key = tuple(request.key for request in requests)
         layout = self._layouts.get(key)
         if layout is None:
-            layout = make_layout(
-                requests, self._first_slots, self._buffer.reward_dtype, self._buffer.device
-            )
-            while len(self._layouts) >= LAYOUTS_KEPT:
-                del self._layouts[next(iter(self._layouts))]
-            self._layouts[key] = layout
+            if len(self._layouts) == LAYOUTS_KEPT:
+                self._layouts.clear()
+            layout = self._layouts[key] = make_layout(requests, self._first_slots, self._buffer)
         return layout
 
 
-class PrioritisedSampler(UniformSampler):
+class UniformSampler(Sampler):
+    """Every item of an agent's replay is equally likely."""
+
+    def _choose(self, layout: RoundLayout, uniforms: FloatArray) -> IntArray:
+        # Needs no clamp: for u <= 1 - 2^-53 the product rounds to less than the size.
+        return (uniforms * self._sizes()[layout.agents]).astype(np.int64)
+
+
+class PrioritisedSampler(Sampler):
     """Items are drawn in proportion to the agent's own priorities for them."""
 
     def __init__(
@@ -200,14 +226,12 @@ class PrioritisedSampler(UniformSampler):
         generators: Sequence[np.random.Generator],
         alpha: float = 0.6,
         epsilon: float = 1e-6,
-        own: bool | None = None,
+        share: Share = "rank",
         noise: int = 0,
     ) -> None:
-        super().__init__(buffer, generators, own, noise)
+        super().__init__(buffer, generators, share, noise)
         self.priorities = Priorities(len(self._generators), buffer.capacity, alpha, epsilon)
-        self._round: tuple[RoundLayout, IntArray] | None = (
-            None  # the last sample: its layout and draws
-        )
+        self._round: tuple[RoundLayout, IntArray]  # the last sample: its layout and draws
         # of a batch that is spread over ranks: the largest weight on any of them
         self.highest: Callable[[FloatArray], FloatArray] = lambda own: own
 
@@ -222,15 +246,8 @@ class PrioritisedSampler(UniformSampler):
     def update_priorities(
         self, td_errors: Sequence[Tensor], alive: BoolArray | None = None
     ) -> None:
-        """TD errors [U, P, B] of each group of the last round, of agents that are `alive` [A]."""
-        if self._round is None:
-            raise RuntimeError("priorities are updated after sample(), of the round it gave")
+        """The priorities of the last round's items follow their TD errors."""
         layout, drawn = self._round
-        got = [tuple(errors.shape) for errors in td_errors]
-        if got != layout.shapes:
-            raise ValueError(f"TD errors {got} for a round of {layout.shapes}")
-        if not got:
-            return
         flat = torch.cat([errors.detach().reshape(-1) for errors in td_errors])
         errors = flat.cpu().double().numpy()[layout.positions]
         agents = layout.agents
@@ -244,28 +261,17 @@ class PrioritisedSampler(UniformSampler):
         super().inherit(parents)
         self.priorities.inherit(parents)
 
-    def export(self, agent: int) -> dict[str, Tensor]:
-        """Replay and priorities."""
-        return super().export(agent) | self.priorities.export(agent)
+    def state_dict(self, agent: int) -> dict[str, Tensor]:
+        """Priorities, and a replay of its own."""
+        return super().state_dict(agent) | self.priorities.state_dict(agent)
 
-    def take_over(self, agent: int, state: dict[str, Tensor]) -> None:
-        """Replay and priorities; in a replay that only a rank shares all items are new to it."""
-        super().take_over(agent, state)
-        if self.own or self.common:
-            leaves, highest = state["priorities"].numpy(), float(state["highest"].item())
-        else:
-            known = np.arange(self._buffer.capacity) < self._buffer.sizes[0]
-            leaves, highest = known.astype(np.float64), 1.0
-        self.priorities.take_over(agent, leaves, highest)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """All agents' priorities."""
-        return self.priorities.state_dict()
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Takes over a state exactly."""
-        self.priorities.load_state_dict(state)
-        self._round = None
+    def load_state_dict(self, state: dict[str, Tensor], agent: int) -> None:
+        """Takes over such a state exactly; without one all items of the replay are new to it."""
+        super().load_state_dict(state, agent)
+        if not state:
+            known = torch.arange(self._buffer.capacity) < int(self._buffer.sizes[0])
+            state = {"priorities": known.double(), "highest": torch.ones(1)}
+        self.priorities.load_state_dict(state, agent)
 
     def _choose(self, layout: RoundLayout, uniforms: FloatArray) -> IntArray:
         tree = self.priorities.tree

@@ -60,7 +60,7 @@ def _play_wave(
     playing = np.repeat(population.alive[:, None], count, 1)
     playing[:, len(seeds) :] = False
     active = playing.reshape(-1)
-    obs = episodes.reset([*seeds, *[0] * unused] * agents, active)
+    obs = episodes.reset([*seeds, *[0] * unused] * agents)
     returns = np.zeros(agents * count)
     steps = 0
     for _ in range(max_steps):

@@ -58,4 +58,4 @@ class Inherit:
         if world.rank == source:
             world.send(serialise(self.sampler.export(parent - first)), target)
         elif world.rank == target:
-            self.sampler.take_over(place - first, load(world.receive(source)))
+            self.sampler.load_state_dict(load(world.receive(source)), place - first)

@@ -21,14 +21,13 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms import Algorithm, Hyperparameters
-from evorl.experience import Samples
 from evorl.networks import LayerMask, Masks, Signature
 from evorl.population.group import Group, Matrices
 from evorl.population.update import (
+    AnySamples,
     Found,
     Outcome,
     UpdateFunction,
-    batches_of,
     eager_round,
     functional_update,
     outcome_of,
@@ -54,7 +53,7 @@ Compile = Literal["auto"] | bool
 Shape = tuple[tuple[Signature, tuple[bool, ...]], ...]  # of each network, and where it has skips
 Key = tuple[object, ...]
 Tensors = tuple[Tensor, ...]  # named: a traced function can have no subscript
-RoundFunction = Callable[[Matrices, Mapping[str, Masks], Samples, Tensor, Tensor], Outcome]
+RoundFunction = Callable[[Matrices, Mapping[str, Masks], AnySamples, Tensor, Tensor], Outcome]
 
 
 def wants_compiling(setting: Compile, updates: int, device: str = "cpu") -> bool:
@@ -87,7 +86,7 @@ class CompiledRounds:
         """Whether nothing is compiled any more."""
         return not self._ways
 
-    def learn(self, group: Group, samples: Samples, numbers: Tensor) -> Outcome:
+    def learn(self, group: Group, samples: AnySamples, numbers: Tensor) -> Outcome:
         """Move every row of the group by the updates of a round, in place.
 
         Samples are [U, P, B, ...], and coefficients [U, K, 6, P, 1].
@@ -123,7 +122,7 @@ class UpdatePrograms:
         self.algorithm = algorithm
         self.functions: dict[Shape, UpdateFunction] = {}
 
-    def __call__(self, group: Group, samples: Samples, numbers: Tensor) -> Outcome:
+    def __call__(self, group: Group, samples: AnySamples, numbers: Tensor) -> Outcome:
         """Move every row of the group by the updates of a round, in place."""
         shape = shape_of(group)
         if shape not in self.functions:
@@ -177,7 +176,7 @@ class RoundPrograms:
         # compile it again, which takes 10 s
         torch._inductor.config.unsafe_marked_cacheable_functions[LOOP] = torch.__version__
 
-    def __call__(self, group: Group, samples: Samples, numbers: Tensor) -> Outcome:
+    def __call__(self, group: Group, samples: AnySamples, numbers: Tensor) -> Outcome:
         """Move every row of the group by the updates of a round, in place."""
         shape = shape_of(group)
         layouts = ((field.shape, field.stride(), field.dtype) for field in samples)
@@ -187,7 +186,7 @@ class RoundPrograms:
         return self._compile(key, without_widths(shape), group, samples, numbers)
 
     def _compile(
-        self, key: Key, shape: Shape, group: Group, samples: Samples, numbers: Tensor
+        self, key: Key, shape: Shape, group: Group, samples: AnySamples, numbers: Tensor
     ) -> Outcome:
         # copies: where a view begins in its memory would become an argument of the program
         samples = type(samples)(*map(_apart, samples))
@@ -246,12 +245,12 @@ def looped(update: UpdateFunction, algorithm: Algorithm, names: tuple[str, ...])
     def compiled_round(
         matrices: Matrices,
         masks: Mapping[str, Masks],
-        samples: Samples,
+        samples: AnySamples,
         values: Tensor,
         numbers: Tensor,
     ) -> Outcome:
         gamma, count = Hyperparameters(names, values)["gamma"], len(numbers)
-        batches = batches_of(samples, gamma)
+        batches = samples.batches(gamma)
 
         def continues(u: Tensor, *_: Tensor) -> Tensor:
             return u < count
@@ -298,7 +297,7 @@ def _apart(view: Tensor) -> Tensor:
     )
 
 
-def _mark_sizes(group: Group, samples: Samples, numbers: Tensor) -> None:
+def _mark_sizes(group: Group, samples: AnySamples, numbers: Tensor) -> None:
     """Mark what comes and goes with evolution: agents, updates, batches and the widths of layers.
 
     A program for all of them is as fast as one of their own, and has the same bits.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms import Algorithm, Hyperparameters, Trained
-from evorl.experience import SampleRequest, Samples, split_groups
+from evorl.experience import SampleRequest, split_groups
 from evorl.genome import Genome
 from evorl.machine import keep_freed_memory
 from evorl.networks import Layout, Networks, NetworkSpec, Signature, fresh_parameters
@@ -22,7 +22,7 @@ from evorl.population.compiled import CompiledRounds
 from evorl.population.group import AgentState, Group, newborn
 from evorl.population.grouping import Kind, kinds_of
 from evorl.population.optimizer import coefficients
-from evorl.population.update import eager_round
+from evorl.population.update import AnySamples, eager_round
 
 REQUESTS_KEPT = 64  # agents' learn steps make a few patterns that repeat
 
@@ -229,7 +229,7 @@ class Population:
         return found
 
     @torch.no_grad()
-    def learn(self, samples: Samples, requests: Sequence[SampleRequest]) -> Learned:
+    def learn(self, samples: AnySamples, requests: Sequence[SampleRequest]) -> Learned:
         """One round: every agent makes the updates that were requested for it."""
         updates = np.concatenate([request.updates for request in requests])
         parts, numbers = split_groups(samples, requests), self._coefficients(updates, requests)

@@ -8,19 +8,20 @@ program; and where several ranks train the same agents the gradient is averaged 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from evorl.algorithms import Algorithm, Batch, Hyperparameters, Loss, discounted
+from evorl.algorithms import Algorithm, Hyperparameters, Loss
 from evorl.errors import ConfigError
-from evorl.experience import Samples
+from evorl.experience import RolloutBatch, Samples
 from evorl.networks import Layout, Masks, Weights, bind
 from evorl.population.group import Group, Matrices
 from evorl.population.optimizer import Coefficients, adam_, clip_, limits_of, norm_of, stopped
 
 Views = Mapping[str, Weights]  # of all networks; named, as a traced function can have no subscript
+AnySamples = Samples | RolloutBatch
 LossAndRest = tuple[Tensor, tuple[Tensor, ...]]
 
 
@@ -41,24 +42,18 @@ class Found(NamedTuple):
     stop: Tensor | None = None  # [P]
 
 
-def batches_of(samples: Samples, gamma: Tensor) -> Batch:
-    """A round's samples [U, P, B, ...] with each agent's own discounts."""
-    reward, discount = discounted(samples.rewards, samples.bootstrap, gamma)
-    ends = (reward, samples.next_obs, discount)
-    return Batch(samples.obs, samples.action, *ends, samples.weight, samples.noise)
-
-
 def updates_of(
-    group: Group, samples: Samples, numbers: Tensor
-) -> Iterator[tuple[Batch, tuple[Tensor, ...]]]:
+    group: Group, samples: AnySamples, numbers: Tensor
+) -> Iterator[tuple[Any, tuple[Tensor, ...]]]:
     """Batch and each network's coefficients [6, P, 1] of every update of a round."""
-    round_ = batches_of(samples, group.hyperparameters["gamma"])
-    batches = map(Batch, *(field.unbind(0) for field in round_))
+    round_ = samples.batches(group.hyperparameters["gamma"])
+    kind: Any = type(round_)
+    batches = map(kind, *(field.unbind(0) for field in round_))
     each = zip(*(own.unbind(0) for own in numbers.unbind(1)), strict=True)
     return zip(batches, each, strict=True)
 
 
-def find_gradient(group: Group, algorithm: Algorithm, batch: Batch) -> Found:
+def find_gradient(group: Group, algorithm: Algorithm, batch: Any) -> Found:
     """A batch's gradient, written into the group's own."""
     if algorithm.has_closed_form():
         found = algorithm.gradients(group.online, group.target, batch, group.hyperparameters)
@@ -90,7 +85,7 @@ def step_(
 def eager_round(
     groups: Sequence[Group],
     algorithm: Algorithm,
-    parts: Sequence[Samples],
+    parts: Sequence[AnySamples],
     numbers: Sequence[Tensor],
     average: Callable[[Tensor], None] | None = None,
 ) -> list[Outcome]:
@@ -149,7 +144,7 @@ def outcome_of(algorithm: Algorithm, found: Sequence[Found], weight: Tensor) -> 
 
 
 UpdateFunction = Callable[
-    [Matrices, Mapping[str, Masks], Batch, Tensor, Tensor, Tensor], tuple[Found, Matrices, Tensor]
+    [Matrices, Mapping[str, Masks], Any, Tensor, Tensor, Tensor], tuple[Found, Matrices, Tensor]
 ]
 
 
@@ -161,7 +156,7 @@ def functional_update(group: Group, algorithm: Algorithm) -> UpdateFunction:
     def update(
         before: Matrices,
         masks: Mapping[str, Masks],
-        batch: Batch,
+        batch: Any,
         values: Tensor,
         numbers: Tensor,
         going: Tensor,
@@ -239,6 +234,6 @@ def _per_agent(found: Loss) -> Loss:
     return found
 
 
-def _priority(priority: Tensor | None, batch: Batch) -> Tensor:
+def _priority(priority: Tensor | None, batch: Any) -> Tensor:
     """Without any, all samples of a batch count alike."""
     return torch.zeros_like(batch.weight) if priority is None else priority

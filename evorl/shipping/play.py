@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.config import RunConfig
-from evorl.envs import Env, EnvSpec, Failure, Pool, SpaceAdapter, inspect, make_env, with_trace
+from evorl.envs import Env, EnvSpec, Failure, SpaceAdapter, make_env, spaces_of, with_trace
 from evorl.errors import ConfigError, RunError
 from evorl.networks import Spec
 from evorl.pipeline import POPULATION, Snapshot
@@ -70,7 +70,7 @@ def select_agent(run: str | Path, id: int | None = None) -> Selected:
     directory = RunDirectory.open(run)
     config = directory.config()
     spec = env_spec(config)
-    spaces = Pool(spec, 1).spaces if spec.backend == "envpool" else inspect(spec)[0]
+    spaces = spaces_of(spec)
     networks = make_networks(config, spaces.observation, spaces.action)
     specs = {name: own.spec for name, own in networks.items()}
     if id is None:

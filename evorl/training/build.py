@@ -342,22 +342,19 @@ def make_replay(
 ) -> tuple[ReplayBuffer, Sampler]:
     """One replay for all agents or one each, and what draws from it."""
     agents, replay = range(config.population.size) if own is None else own, config.replay
-    alone = replay.share == "agent"
     buffer = ReplayBuffer(
         replay.capacity,
         observation.shape,
         observation.dtype,
         config.algorithm.n_step,
-        num_replays=len(agents) if alone else 1,
+        num_replays=len(agents) if replay.share == "agent" else 1,
         device=device,
     )
     streams = [generator(config.seed, "sample", 0, agent) for agent in agents]
-    sampler: UniformSampler = UniformSampler(buffer, streams, own=alone)
-    if replay.kind == "prioritized":
-        eps = replay.priority_eps
-        sampler = PrioritisedSampler(buffer, streams, replay.alpha, eps, own=alone)
-    sampler.common = replay.share == "world"
-    return buffer, sampler
+    if replay.kind == "uniform":
+        return buffer, UniformSampler(buffer, streams, replay.share)
+    alpha, epsilon = replay.alpha, replay.priority_eps
+    return buffer, PrioritisedSampler(buffer, streams, alpha, epsilon, replay.share)
 
 
 def expected_updates(config: RunConfig) -> int:

@@ -5,11 +5,12 @@ import pytest
 import torch
 from torch.nn.functional import huber_loss, mse_loss
 
-from evorl.algorithms.base import Algorithm, Batch, Hyperparameters
+from evorl.algorithms.base import Algorithm, Hyperparameters
 from evorl.algorithms.dqn import DQN
 from evorl.algorithms.hyperparameters import OffPolicy
 from evorl.envs.spaces import ActionSpec
 from evorl.errors import ConfigError
+from evorl.experience.transitions import Batch
 from evorl.genome import Architecture
 from evorl.networks.layout import network_part, signature
 from evorl.networks.spec import NetworkSpec

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import EnvSpec, make_episodes, make_vector_env
-from evorl.envs.rebuilding import ATTEMPTS, SHOWN, TRACES, Failure, Rebuilding
+from evorl.envs.make import SHOWN, TRACES, Failure, Slot
 from evorl.errors import EnvError
 from evorl.seeding import integers
 
@@ -74,7 +74,7 @@ class ByHand:
             obs, reward, terminated, truncated, _ = self.env.step(action)
         except tiny.Broken:
             self.replace()
-            return [*before, 0, False, True, False, True, *self.obs]
+            return [*before, 0, False, True, False, True, 0, 0]
         self.obs = last = obs.copy()
         if terminated or truncated:
             self.reset()
@@ -134,8 +134,7 @@ def test_a_slot_that_cannot_be_rebuilt_ends_it(backend):
     with make("Hopeless-v0", backend, first=True) as env, pytest.raises(EnvError) as caught:
         env.reset(range(1, SLOTS + 1))
     assert str(caught.value) == (
-        "env.id: 'Hopeless-v0' raised, and so did 3 new environments in a row:"
-        " tests.envs.tiny.Broken: no reset (1)"
+        "env.id: 'Hopeless-v0' raised in 4 resets in a row: tests.envs.tiny.Broken: no reset (1)"
     )
     (trace,) = caught.value.__notes__
     assert trace.startswith("Traceback (most recent call last):\n")
@@ -143,7 +142,7 @@ def test_a_slot_that_cannot_be_rebuilt_ends_it(backend):
     with make("Hopeless-v0", backend) as env:
         env.reset(range(1, SLOTS + 1))
         env.step(np.zeros(SLOTS, np.int64))
-        with pytest.raises(EnvError, match=r"3 new environments in a row: .* no reset \(1\)"):
+        with pytest.raises(EnvError, match=r"4 resets in a row: .* no reset \(1\)"):
             env.step(np.zeros(SLOTS, np.int64))
 
 
@@ -170,17 +169,15 @@ class Parts:
 
 def test_a_rebuilt_environment_is_a_new_object_and_the_old_one_is_closed():
     parts = Parts()
-    env = Rebuilding(parts.make)
+    env = Slot(parts.make)
     env.reset(seed=7)
     for count in range(1, 4):
         assert TRACES not in env.step(0)[4]
-        obs, *rest, info = env.step(0)
+        _, *rest, info = env.step(0)
         assert (rest, len(info[TRACES])) == ([0.0, False, True], 1)
+        assert env.reset()[1] == {}
         assert (len(set(map(id, parts.made))), len(parts.closed)) == (count + 1, count)
         assert env.unwrapped is parts.made[-1] not in parts.closed
-        first, info = env.reset()
-        assert first is obs  # it was reset once
-        assert info == {}
     expected = [integers(7, "rebuild", k, count=1)[0] for k in (1, 2, 3)]
     assert parts.seeds == [7, *expected]
     env.close()
@@ -190,10 +187,12 @@ def test_a_rebuilt_environment_is_a_new_object_and_the_old_one_is_closed():
 def test_seeds_of_training_and_held_out_ones_stay_apart():
     for seed, held_out in [(0, False), (2**30 - 1, False), (2**30, True), (2**31 - 1, True)]:
         parts = Parts()
-        env = Rebuilding(parts.make)
+        env = Slot(parts.make)
         env.reset(seed=seed)
-        for _ in range(20):
+        for _ in range(10):
             env.step(0)
+            env.step(0)
+            env.reset()
         assert len(set(parts.seeds)) == 11
         assert all((2**30 <= one < 2**31) == held_out for one in parts.seeds)
 
@@ -206,15 +205,24 @@ def test_a_factory_that_fails_is_tried_again():
             raise ImportError("no licence left")
         return parts.make()
 
-    env = Rebuilding(make)
+    env = Slot(make)
     env.reset(seed=1)
     env.step(0)
-    traces = env.step(0)[4][TRACES]
-    assert [trace.splitlines()[-1] for trace in traces] == [
-        "ValueError: the simulator broke",
-        *["ImportError: no licence left"] * (ATTEMPTS - 1),
-    ]
-    assert len(parts.made) == 2
+    (broke,) = env.step(0)[4][TRACES]
+    assert broke.endswith("ValueError: the simulator broke\n")
+    traces = env.reset()[1][TRACES]
+    assert [trace.splitlines()[-1] for trace in traces] == ["ImportError: no licence left"] * 2
+    assert (len(parts.made), parts.seeds[-1]) == (2, integers(1, "rebuild", 3, count=1)[0])
+
+
+def test_a_seed_given_to_a_broken_environment_is_that_of_the_new_one():
+    parts = Parts()
+    env = Slot(parts.make)
+    env.reset(seed=7)
+    env.step(0)
+    env.step(0)
+    env.reset(seed=8)
+    assert (parts.seeds, len(parts.made)) == ([7, 8], 2)
 
 
 def test_an_interrupt_is_no_failure():
@@ -222,7 +230,7 @@ def test_an_interrupt_is_no_failure():
         def step(self, action):
             raise KeyboardInterrupt
 
-    env = Rebuilding(Interrupted)
+    env = Slot(Interrupted)
     env.reset(seed=1)
     with pytest.raises(KeyboardInterrupt):
         env.step(0)

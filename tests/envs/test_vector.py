@@ -13,7 +13,6 @@ from . import tiny
 AGENTS, ENVS = 3, 2
 SLOTS = AGENTS * ENVS
 TINY = [("Tiny-v0", "sync"), ("Tiny-v0", "async"), ("TinyNative-v0", "native")]
-TINY.append(("TinyNativeSame-v0", "native"))
 CARTPOLE = [("CartPole-v1", backend) for backend in ("sync", "async", "native", "envpool")]
 
 

@@ -110,12 +110,11 @@ class Hopeless(Tiny):
 
 
 class TinyVector(VectorEnv[Any, Any, Any]):
-    """The same, vectorised with one generator, in any autoreset mode."""
+    """The same, vectorised with one generator; an episode starts on the step after an end."""
 
     def __init__(self, num_envs, max_episode_steps=None, mode=AutoresetMode.NEXT_STEP):
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": mode}
-        self.mode = mode
         self.single_observation_space = Tiny.observation_space
         self.single_action_space = Tiny.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -130,18 +129,14 @@ class TinyVector(VectorEnv[Any, Any, Any]):
         return self.buffer, {}
 
     def step(self, actions):
-        late = self.over if self.mode == AutoresetMode.NEXT_STEP else np.zeros_like(self.over)
+        late = self.over
         self.buffer[:, 1] += 1
         self._restart(late)
         number, steps = self.buffer.T.astype(int)
         terminated, truncated = ends(number, steps)
         self.over = terminated | truncated
         rewards = np.where(late, 0, reward(steps, actions))
-        info = {}
-        if self.mode == AutoresetMode.SAME_STEP and self.over.any():
-            info["final_obs"] = self.buffer.copy()
-            self._restart(self.over)
-        return self.buffer, rewards, terminated, truncated, info
+        return self.buffer, rewards, terminated, truncated, {}
 
     def _restart(self, rows):
         self.buffer[rows, 0] = self.np_random.integers(NUMBERS, size=rows.sum())
@@ -178,7 +173,6 @@ def _register():
     gymnasium.register("TinyNativeMissing-v0", Tiny, vector_entry_point=_needs_missing)
     for name, mode in [
         ("TinyNative-v0", AutoresetMode.NEXT_STEP),
-        ("TinyNativeSame-v0", AutoresetMode.SAME_STEP),
         ("TinyNativeDisabled-v0", AutoresetMode.DISABLED),
     ]:
         gymnasium.register(

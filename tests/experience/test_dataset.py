@@ -79,12 +79,6 @@ def test_global_generators_are_untouched():
     assert random.getstate() == python_state
 
 
-def test_iterating_without_a_request_is_refused():
-    *_, loader = make()
-    with pytest.raises(RuntimeError, match="request"):
-        next(iter(loader.loader))
-
-
 def test_samples_move_to_another_device():
     _, sampler, _ = make()
     samples = sampler.sample(PLANS)

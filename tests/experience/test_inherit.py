@@ -23,7 +23,7 @@ def filled(kind, shared):
 
 def held(buffer, replay):
     slots = replay * buffer.capacity + np.arange(buffer.sizes[replay])
-    return buffer.gather(torch.from_numpy(slots)).obs.clone()
+    return buffer.gather(torch.from_numpy(slots))["obs"].clone()
 
 
 @pytest.mark.parametrize("kind", [UniformSampler, PrioritisedSampler])

@@ -73,7 +73,7 @@ def assert_equal_priorities(sampler, slow):
     tree = sampler.priorities.tree
     np.testing.assert_allclose(tree.priorities(), expected, rtol=1e-12)
     np.testing.assert_allclose(tree.totals, expected.sum(axis=1), rtol=1e-12)
-    np.testing.assert_allclose(sampler.state_dict()["highest"], slow.highest, rtol=1e-12)
+    np.testing.assert_allclose(sampler.priorities._highest, slow.highest, rtol=1e-12)
 
 
 def random_requests(rng, slow):

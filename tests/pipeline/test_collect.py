@@ -86,12 +86,9 @@ def run(agents, rounds=ROUNDS, generations=2, **options):
 
 def held(buffer):
     """Each replay's items in the order in which they came: a list of dicts of arrays."""
-    state, place, found = buffer.state_dict(), 0, []
-    for size in state["size"].tolist():
-        names = ("obs", "action", "rewards", "next_obs", "bootstrap")
-        found.append({name: state[name][place : place + size].numpy() for name in names})
-        place += size
-    return found
+    names = ("obs", "action", "rewards", "next_obs", "bootstrap")
+    states = [buffer.state_dict(replay) for replay in range(buffer.num_replays)]
+    return [{name: state[name].numpy() for name in names} for state in states]
 
 
 def played(population, agent, n_step, rounds=ROUNDS, generations=2):

@@ -13,7 +13,6 @@ from evorl.genome import Architecture
 from evorl.networks.layout import network_part, signature
 from evorl.networks.spec import NetworkSpec
 from evorl.population.grouping import Kind, kinds_of
-from evorl.population.update import batches_of
 from tests.population.checks import check
 from tests.reference import (
     LoneAgent,
@@ -505,7 +504,7 @@ def test_fold_is_the_loop(steps, gammas):
     requests = population.requests(np.full(3, 2))
     flat = random_samples(requests, SPEC, random, steps=steps)
     samples = Samples(*(field.view(*requests[0].shape, *field.shape[1:]) for field in flat))
-    batch = batches_of(samples, torch.tensor(gammas, dtype=torch.float64))
+    batch = samples.batches(torch.tensor(gammas, dtype=torch.float64))
     for u, p, b in np.ndindex(*requests[0].shape):
         window = int(samples.bootstrap[u, p, b])
         reward, discount = fold_one(samples.rewards[u, p, b].tolist(), window, gammas[p])

@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-import evorl.population.update
+import evorl.experience.transitions
 from evorl.algorithms.dqn import DQN
 from evorl.config import BudgetConfig, ReplayConfig, parse_config
 from evorl.envs import EnvSpec, make_vector_env
@@ -379,13 +379,13 @@ def test_a_fault_would_be_seen(fault):
 
 @pytest.mark.parametrize("fault", ["one gamma for all", "gamma once for n steps"])
 def test_a_wrong_discount_would_be_seen(fault, monkeypatch):
-    discounted = evorl.population.update.discounted
+    discounted = evorl.experience.transitions.discounted
 
     def broken(rewards, bootstrap, gamma):
         if fault == "one gamma for all":
             return discounted(rewards, bootstrap, gamma.mean().expand_as(gamma))
         return discounted(rewards, bootstrap.clamp(max=1), gamma)
 
-    monkeypatch.setattr(evorl.population.update, "discounted", broken)
+    monkeypatch.setattr(evorl.experience.transitions, "discounted", broken)
     setup = Setup("KnownCycle-v0", gammas=(0.5, 0.9), n_step=3)
     assert max(errors(setup, learned(setup))) > 3 * TOLERANCE
