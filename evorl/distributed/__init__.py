@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         may_restart,
     )
     from evorl.distributed.mesh import Mesh, lay_out
-    from evorl.distributed.replicas import Replicas
     from evorl.distributed.store import read_on_main_rank
     from evorl.distributed.world import World
 else:

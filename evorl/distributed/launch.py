@@ -41,7 +41,7 @@ def local_ranks() -> int:
 
 def is_main_process_of_launch() -> bool:
     """Whether this is rank 0, or no rank at all; known before there is a World."""
-    return os.environ.get("RANK", "0") == "0"
+    return rank() == 0
 
 
 def let_main_speak_first() -> None:

@@ -22,47 +22,28 @@ class Mesh:
         """All ranks."""
         return self.population * self.data
 
-    def population_rank(self, rank: int) -> int:
-        """Where a rank is along the population."""
-        return rank // self.data
-
-    def data_rank(self, rank: int) -> int:
-        """Where a rank is among those with the same agents."""
-        return rank % self.data
-
     def data_lines(self) -> list[list[int]]:
         """The ranks with the same agents, one list for each population rank."""
         return [list(range(i, i + self.data)) for i in range(0, self.size, self.data)]
 
     def places(self, agents: int, rank: int) -> range:
         """The agents of a rank: next to each other, the first ranks with one more if need be."""
-        i = self.population_rank(rank)
+        i = rank // self.data
         each, more = divmod(agents, self.population)
         return range(i * each + min(i, more), (i + 1) * each + min(i + 1, more))
 
     def owner(self, agents: int, place: int) -> int:
         """The first rank that holds an agent: its data rank is 0."""
-        for rank in range(0, self.size, self.data):
-            if place in self.places(agents, rank):
-                return rank
-        raise IndexError(f"no agent {place} among {agents}")
+        ranks = range(0, self.size, self.data)
+        return next(rank for rank in ranks if place in self.places(agents, rank))
 
 
 def lay_out(
     ranks: int, agents: int, population: int | Literal["auto"] = "auto", data: int = 1
 ) -> Mesh:
     """The mesh of all ranks; refused unless it uses each of them and gives each an agent."""
-    if data < 1:
-        raise ConfigError(f"mesh.data: must be at least 1, got {data}")
-    if population == "auto":
-        if ranks % data:
-            raise ConfigError(
-                f"mesh.data: {data} does not divide the number of ranks, got {ranks}; start a"
-                f" multiple of {data} with accelerate launch --num_processes, or change mesh.data"
-            )
-        population = ranks // data
-    if population < 1:
-        raise ConfigError(f"mesh.population: must be at least 1, or auto, got {population}")
+    if isinstance(population, str):  # auto
+        population = ranks // max(1, data)
     if population * data != ranks:
         raise ConfigError(
             f"mesh: population {population} × data {data} takes {population * data} ranks, got"

@@ -1,25 +1,33 @@
-"""The launcher's key-value store: where ranks can talk before there is a World, or after it broke.
+"""Ranks that cannot be reached, in one line; and the launcher's key-value store.
 
-It outlives a rank, and a rank that waits there can still be interrupted, unlike in a collective.
+There ranks can talk before there is a World, or after it broke. It outlives a rank, and a rank
+that waits there can still be interrupted, unlike in a collective.
 """
 
 import itertools
 import os
+import re
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-from evorl.distributed.failure import rank_errors
 from evorl.distributed.launch import (
     SPEAKS_AFTER,
     is_main_process_of_launch,
     launched_ranks,
     restarts,
 )
+from evorl.errors import RunError
+
+ADVICE = "look for an error above, and start the run again"
+SHOWN = 160  # characters of torch's own words
+PLACE = re.compile(r"^(Gloo \w+ failed with )?\[\S+:\d+\] ")  # a file of gloo's, and its line
+MISSING = re.compile(r"Ranks ([\d, ]+) failed to pass monitoredBarrier in (\d+) ms")  # on rank 0
+LEFT = "successfully reached monitoredBarrier, but"  # on the others
 
 START = timedelta(minutes=5)  # for the main rank to read a file
 # Seconds in which ranks that live say so after a collective has failed. More than a rank with an
@@ -28,6 +36,39 @@ PATIENCE = SPEAKS_AFTER + 2.0
 PAUSE = 0.05  # seconds between two looks
 
 _numbers = itertools.count()  # roll calls of one process share the store
+
+
+@contextmanager
+def rank_errors(
+    what: str, advice: str = ADVICE, silent: Callable[[], list[int]] = list
+) -> Iterator[None]:
+    """Makes a RunError of what torch.distributed raises: RuntimeErrors, often of many lines.
+
+    `silent` is asked then which ranks don't answer: they are named.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        missing = silent()
+        verb = "does" if len(missing) == 1 else "do"
+        whose = f"{_names(missing)} {verb} not answer; " if missing else ""
+        raise RunError(f"{what} ({_reason(error)}); {whose}{advice}") from error
+
+
+def _reason(error: RuntimeError) -> str:
+    """The first sentence of what torch says; who was missing at a barrier."""
+    line = (str(error).splitlines() or [""])[0]
+    if late := MISSING.search(line):
+        names = _names(late[1].split(", "))
+        return f"{names} did not come within {int(late[2]) / 1000:g} s, or left"
+    if LEFT in line:
+        return "the main rank did not come in time, or left"
+    return PLACE.sub("", line).split(". ")[0][:SHOWN] or type(error).__name__
+
+
+def _names(numbers: Sequence[int | str]) -> str:
+    """Such as: ranks 1, 3."""
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def launcher_store(timeout: timedelta) -> PrefixStore:
@@ -80,13 +121,11 @@ class RollCall:
                 missing.update(left)
 
         caller = threading.Thread(target=call, daemon=True)
-        try:
-            caller.start()
-            deadline = time.monotonic() + PATIENCE
-            while caller.is_alive() and time.monotonic() < deadline:
-                # in short waits: one that a signal comes just before would never hear of it
-                caller.join(PAUSE)
-        finally:
-            given_up.set()
+        caller.start()
+        deadline = time.monotonic() + PATIENCE
+        while caller.is_alive() and time.monotonic() < deadline:
+            # in short waits: one that a signal comes just before would never hear of it
+            caller.join(PAUSE)
+        given_up.set()
         caller.join(10 * PAUSE)
         return sorted(missing)

@@ -9,26 +9,24 @@ Every method but send and receive is for all ranks together: one entered by some
 for the others until the time-out. With one rank each is trivial, and torch.distributed unused.
 """
 
-import secrets
+import json
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Literal
 
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from evorl.distributed.accelerator import make_accelerator
-from evorl.distributed.failure import rank_errors
 from evorl.distributed.launch import launched_ranks
 from evorl.distributed.mesh import Mesh, lay_out
-from evorl.distributed.store import RollCall
-from evorl.errors import ConfigError, RunError
+from evorl.distributed.store import RollCall, rank_errors
+from evorl.errors import ConfigError
 
 CHUNK = 64 * 2**20  # bytes of one message
-TOKEN = ".seen-by-all-ranks-"  # a file
 
 
 class World:
@@ -59,14 +57,14 @@ class World:
         self, accelerator: Any, mesh: Mesh, timeout: float, owns_process_group: bool = False
     ) -> None:
         self.accelerator = accelerator  # mixed precision and trackers come from here
-        self.device = _plain(accelerator.device)
+        # With several ranks Accelerate says cpu:0, which is not equal to the cpu of a tensor.
+        on_cpu = accelerator.device.type == "cpu"
+        self.device: torch.device = torch.device("cpu") if on_cpu else accelerator.device
         self.rank: int = accelerator.process_index
-        self.size = mesh.size
+        self.mesh, self.size = mesh, mesh.size
         self.population, self.data = mesh.population, mesh.data
-        self.population_rank = mesh.population_rank(self.rank)
-        self.data_rank = mesh.data_rank(self.rank)
+        self.data_rank = self.rank % mesh.data
         self.main = self.rank == 0
-        self._mesh = mesh
         self._owns_process_group = owns_process_group
         if self.size > 1:
             self._limit = limit = timedelta(seconds=timeout)
@@ -103,11 +101,7 @@ class World:
 
     def places(self, agents: int) -> range:
         """The agents of this rank."""
-        return self._mesh.places(agents, self.rank)
-
-    def owner(self, agents: int, place: int) -> int:
-        """The first rank that holds an agent: its data rank is 0."""
-        return self._mesh.owner(agents, place)
+        return self.mesh.places(agents, self.rank)
 
     def gather(self, payload: bytes) -> list[bytes] | None:
         """Every rank's payload, by rank, on the main one; None elsewhere."""
@@ -125,19 +119,19 @@ class World:
 
     def broadcast(self, payload: bytes | None) -> bytes:
         """The main rank's payload on every rank; what the others bring does not count."""
-        if self.main and payload is None:
-            raise ValueError("the main rank has nothing to broadcast")
         return self._broadcast(payload if self.main else None, 0)
+
+    def broadcast_json(self, value: Any) -> Any:
+        """The main rank's plain value on every rank; what the others bring does not count."""
+        return json.loads(self.broadcast(json.dumps(value).encode()))
 
     def send(self, payload: bytes, to: int) -> None:
         """Give another rank a payload; returns when it receives."""
-        self._check_other(to)
         with self._errors(f"send: rank {self.rank} lost rank {to}", [to]):
             pass_bytes(payload, lambda part: dist.send(part, to, group=self._control))
 
     def receive(self, source: int) -> bytes:
         """The next payload that a rank sends to this one."""
-        self._check_other(source)
         with self._errors(f"receive: rank {self.rank} lost rank {source}", [source]):
             return pass_bytes(None, lambda part: dist.recv(part, source, group=self._control))
 
@@ -145,18 +139,16 @@ class World:
     def average_(self, tensor: Tensor) -> None:
         """The mean over the ranks with the same agents, in place and in the same bits on each."""
         if self.data > 1:
-            self.sum_(tensor)
+            self._reduce_(tensor, dist.ReduceOp.SUM)
             tensor.div_(self.data)  # gloo knows no mean
 
-    @torch.no_grad()
-    def sum_(self, tensor: Tensor) -> None:
-        """The sum over the ranks with the same agents, in place."""
-        self._reduce_(tensor, dist.ReduceOp.SUM)
+    def total(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The sum over the ranks with the same agents."""
+        return self._reduced(values, dist.ReduceOp.SUM)
 
-    @torch.no_grad()
-    def max_(self, tensor: Tensor) -> None:
-        """The largest over the ranks with the same agents, in place."""
-        self._reduce_(tensor, dist.ReduceOp.MAX)
+    def highest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The largest over the ranks with the same agents."""
+        return self._reduced(values, dist.ReduceOp.MAX)
 
     def agree(self, flag: bool) -> bool:
         """Whether any rank says so."""
@@ -174,21 +166,6 @@ class World:
             with self._errors(lost, range(self.size)):
                 dist.monitored_barrier(self._control, self._limit, wait_all_ranks=True)
 
-    def shares_disk(self, folder: Path | None, setting: Literal["auto"] | bool = "auto") -> bool:
-        """Whether all ranks see the main rank's folder, which it alone knows.
-
-        By the setting, or tried: the main rank leaves a file there.
-        """
-        tried = setting == "auto" and self.size > 1
-        token = _token(folder, tried) if self.main and folder is not None else None
-        if not tried:
-            return setting is not False
-        path = Path(self.broadcast(str(token).encode()).decode())
-        blind = self.agree(not path.exists())
-        if token is not None:
-            token.unlink()
-        return not blind
-
     def close(self) -> None:
         """Leave the others, once; a process with several ranks cannot start a World after that."""
         if self._owns_process_group and dist.is_initialized():
@@ -204,25 +181,22 @@ class World:
                 payload, lambda part: dist.broadcast(part, source, group=self._control)
             )
 
+    def _reduced(self, values: npt.NDArray[Any], how: Any) -> npt.NDArray[Any]:
+        if self.data == 1:
+            return values
+        found = torch.from_numpy(values.copy()).to(self.device)
+        self._reduce_(found, how)
+        return found.cpu().numpy()
+
     def _reduce_(self, tensor: Tensor, how: Any) -> None:
-        if self.data > 1:
-            lost = f"all-reduce: rank {self.rank} lost one with the same agents"
-            first = self.rank - self.data_rank
-            with self._errors(lost, range(first, first + self.data)):
-                dist.all_reduce(tensor, how, group=self._replicas)
+        lost = f"all-reduce: rank {self.rank} lost one with the same agents"
+        first = self.rank - self.data_rank
+        with self._errors(lost, range(first, first + self.data)):
+            dist.all_reduce(tensor, how, group=self._replicas)
 
     def _errors(self, lost: str, others: Iterable[int]) -> AbstractContextManager[None]:
         """An error of torch's becomes one that names those of the others that don't answer."""
         return rank_errors(lost, silent=lambda: self._roll_call.silent(others))
-
-    def _check_other(self, rank: int) -> None:
-        if rank == self.rank or not 0 <= rank < self.size:
-            raise ValueError(f"rank {self.rank} of {self.size} cannot exchange with rank {rank}")
-
-
-def _plain(device: torch.device) -> torch.device:
-    """With several ranks Accelerate says cpu:0, which is not equal to the cpu of a tensor."""
-    return torch.device("cpu") if device.type == "cpu" else device
 
 
 def pass_bytes(payload: bytes | None, pass_on: Callable[[Tensor], object]) -> bytes:
@@ -235,16 +209,3 @@ def pass_bytes(payload: bytes | None, pass_on: Callable[[Tensor], object]) -> by
         # torch wants a buffer that it could write: bytes are copied
         pass_on(torch.frombuffer(bytearray(part) if part.readonly else part, dtype=torch.uint8))
     return bytes(buffer)
-
-
-def _token(folder: Path, leave: bool) -> Path:
-    """A file that nobody else has; those of runs that were killed here go."""
-    token = folder.absolute() / f"{TOKEN}{secrets.token_hex(8)}"
-    try:
-        for old in folder.glob(f"{TOKEN}*"):
-            old.unlink(missing_ok=True)
-        if leave:
-            token.touch()
-    except OSError as error:
-        raise RunError(f"{folder}: cannot be written: {error.strerror or error}") from None
-    return token

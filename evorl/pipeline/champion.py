@@ -8,7 +8,7 @@ DQN agents decay after their peak: what is kept is a snapshot.
 Legend: E further episodes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +41,7 @@ class Champion(NamedTuple):
     generation: int  # at whose end it was seen
     own_steps: int
     own_updates: int
+    facts: Mapping[str, Any] = {}  # what its file says of it
 
 
 class Confirm:
@@ -59,7 +60,6 @@ class Confirm:
         self.fitness = Fitness.named(config.evaluation.fitness)
         count = config.evaluation.confirm_episodes
         self.seeds = integers(config.seed, "confirmation", count=count)
-        self.best: SavedAgent | None = None
         self.champion: Champion | None = None  # the best, ready to have children
         self.returns: Floats | None = None  # [E] of the best, on the further seeds
 
@@ -98,25 +98,37 @@ class Confirm:
     def _keep(self, snapshot: Snapshot, agent: int) -> None:
         """This agent is the champion from now on."""
         snapshot.best = self.score
-        self.best = self._snapshot(snapshot, agent)
-        self.champion = Champion(
-            self.best.genome,
-            snapshot.states[agent],
-            snapshot.ended,
-            int(snapshot.agent_steps[agent]),
-            int(snapshot.agent_updates[agent]),
-        )
-        self.directory.save_best(self.best)
+        own_steps, own_updates = snapshot.agent_steps[agent], snapshot.agent_updates[agent]
+        facts = {
+            "env": self.env_id,
+            "place": agent,
+            "fitness": float(snapshot.fitness[agent]),
+            "confirmed": self.score if np.isfinite(self.score) else None,
+            "generation": snapshot.ended,
+            "env_steps": snapshot.env_steps,
+            "own_steps": int(own_steps),
+        }
+        genome, state = snapshot.genomes[agent], snapshot.states[agent]
+        counts = (snapshot.ended, int(own_steps), int(own_updates))
+        self.champion = Champion(genome, state, *counts, facts)
+        self.directory.save_best(self.returned())
         snapshot.finished |= self.reached
 
     def returned(self) -> SavedAgent:
-        """What the run returns; RunError if no agent was ever any good."""
-        if self.best is None:
+        """The champion, which the run returns; RunError if no agent was ever any good."""
+        if self.champion is None:
             raise RunError(
                 f"{self.directory.path}: no agent ever had a finite fitness;"
                 " look at the rewards that the environment gives"
             )
-        return self.best
+        return SavedAgent(
+            self.champion.genome,
+            self.specs,
+            self.champion.state.online,
+            self.algorithm.model_dump(mode="json"),
+            Interface.of(self.episodes.spaces),
+            dict(self.champion.facts),
+        )
 
     def _confirm(self, snapshot: Snapshot, agent: int) -> Floats | None:
         """Its returns on the further seeds; None if it was clearly behind before the last."""
@@ -139,46 +151,22 @@ class Confirm:
         lead, error = self.fitness.lead(returns, self.returns[: len(returns)])
         return bool(lead + np.nan_to_num(error) < 0)
 
-    def _snapshot(self, snapshot: Snapshot, agent: int) -> SavedAgent:
-        facts = {
-            "env": self.env_id,
-            "place": agent,
-            "fitness": float(snapshot.fitness[agent]),
-            "confirmed": self.score if np.isfinite(self.score) else None,
-            "generation": snapshot.ended,
-            "env_steps": snapshot.env_steps,
-            "own_steps": int(snapshot.agent_steps[agent]),
-        }
-        return self._saved(snapshot.genomes[agent], snapshot.states[agent], facts)
-
-    def _saved(self, genome: Genome, state: AgentState, facts: dict[str, Any]) -> SavedAgent:
-        return SavedAgent(
-            genome,
-            self.specs,
-            state.online,
-            self.algorithm.model_dump(mode="json"),
-            Interface.of(self.episodes.spaces),
-            facts,
-        )
-
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `restore` needs, as JSON and tensors."""
-        if self.best is None or self.champion is None or self.returns is None:
+        if self.champion is None or self.returns is None:
             return {}, {}
-        values = {**self.champion._asdict(), "genome": self.champion.genome.to_json()}
-        values |= {"state": self.champion.state.steps, "facts": self.best.facts}
-        return values, pack([self.champion.state]) | {"returns": torch.from_numpy(self.returns)}
+        genome, state = self.champion.genome.to_json(), self.champion.state
+        values = self.champion._asdict() | {"genome": genome, "state": state.steps}
+        return values, pack([state]) | {"returns": torch.from_numpy(self.returns)}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Resume from an earlier `state`; best/ becomes what it was then."""
         if not values:
             return
         genome, (state,) = Genome.from_json(values["genome"]), unpack(tensors, [values["state"]])
-        numbers = (values[name] for name in Champion._fields[2:])
-        self.champion = Champion(genome, state, *numbers)
-        self.best = self._saved(genome, state, values["facts"])
+        self.champion = Champion(**values | {"genome": genome, "state": state})
         self.returns = tensors["returns"].numpy().copy()
-        self.directory.save_best(self.best)
+        self.directory.save_best(self.returned())
 
 
 def _waves(episodes: int) -> Iterator[slice]:

@@ -58,17 +58,13 @@ class Context(Progress):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.new_steps = np.zeros(self.agents, dtype=np.int64)  # of the current iteration
-        self._before = dict.fromkeys(COUNTS, 0)  # counts at the generation's beginning
+        self.before = dict.fromkeys(COUNTS, 0)  # counts of all ranks when the generation began
 
     def begin_generation(self, snapshot: Progress, own: slice) -> None:
         """Go on from where all ranks together are; what is counted from now on is this rank's."""
         self.take(snapshot.numbers(), snapshot.arrays(), own)
         self.new_steps = np.zeros_like(self.agent_steps)
-        self._before = {name: getattr(self, name) for name in COUNTS}
-
-    def counted(self) -> dict[str, int]:
-        """What this rank has counted in this generation."""
-        return {name: getattr(self, name) - self._before[name] for name in COUNTS}
+        self.before = {name: getattr(self, name) for name in COUNTS}
 
 
 def count_failures(progress: Progress, failures: Failures) -> None:

@@ -39,43 +39,28 @@ def play(
     With fewer slots than episodes they play in waves. `on_end` is told how many episodes ended, for
     a progress bar. What the environments raised is left to be counted in episodes.failures.
     """
-    at_once = episodes.num_envs // population.size
-    waves = [
-        _play_wave(population, episodes, seeds[start : start + at_once], max_steps, on_end)
-        for start in range(0, len(seeds), at_once)
-    ]
-    returns = np.concatenate([wave.returns for wave in waves], 1)
-    return Played(returns, sum(wave.steps for wave in waves))
-
-
-def _play_wave(
-    population: Population,
-    episodes: Episodes,
-    seeds: Sequence[int],
-    max_steps: int,
-    on_end: Callable[[int], None] | None,
-) -> Played:
-    agents, count = population.size, episodes.num_envs // population.size
-    unused = count - len(seeds)  # slots of the last wave
-    playing = np.repeat(population.alive[:, None], count, 1)
-    playing[:, len(seeds) :] = False
-    active = playing.reshape(-1)
-    obs = episodes.reset([*seeds, *[0] * unused] * agents, active)
-    returns = np.zeros(agents * count)
-    steps = 0
-    for _ in range(max_steps):
-        if not active.any():
-            break
-        grid = obs.reshape(agents, count, *obs.shape[1:])
-        actions = population.greedy(grid)
-        actions = actions.reshape(len(obs), *actions.shape[2:])
-        obs, reward, ended = episodes.step(actions, active)
-        returns += reward
-        steps += int(active.sum())
-        if on_end is not None:
-            on_end(int((ended & active).sum()))
-        active &= ~ended
-    return Played(returns.reshape(agents, count)[:, : len(seeds)], steps)
+    agents, count = population.size, episodes.num_envs // population.size  # slots of each
+    waves, steps = list[Floats](), 0
+    for start in range(0, len(seeds), count):
+        wave = seeds[start : start + count]
+        playing = np.repeat(population.alive[:, None], count, 1)
+        playing[:, len(wave) :] = False  # slots that the last wave does not use
+        active = playing.reshape(-1)
+        obs = episodes.reset([*wave, *[0] * (count - len(wave))] * agents, active)
+        returns = np.zeros(agents * count)
+        for _ in range(max_steps):
+            if not active.any():
+                break
+            actions = population.greedy(obs.reshape(agents, count, *obs.shape[1:]))
+            actions = actions.reshape(len(obs), *actions.shape[2:])
+            obs, reward, ended = episodes.step(actions, active)
+            returns += reward
+            steps += int(active.sum())
+            if on_end is not None:
+                on_end(int((ended & active).sum()))
+            active &= ~ended
+        waves.append(returns.reshape(agents, count)[:, : len(wave)])
+    return Played(np.concatenate(waves, 1), steps)
 
 
 class Evaluate:

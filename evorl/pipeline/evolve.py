@@ -52,7 +52,9 @@ class Evolve:
         if snapshot.finished:
             return
         with context.timer("evolve"):
-            self._learn_from(snapshot)
+            self._returns.append(snapshot.returns)
+            values = [genome.hyperparameters for genome in snapshot.genomes]
+            self.mutation.explore.observe(snapshot.ended, values, self._before, snapshot.fitness)
             parents = self._select(snapshot)
             self._before = snapshot.fitness[parents]
             self._returns = deque((own[parents] for own in self._returns), self._returns.maxlen)
@@ -68,11 +70,6 @@ class Evolve:
         if len(returns) == self._returns.maxlen:
             return parents
         return np.where(np.isfinite(snapshot.fitness), np.arange(len(parents)), parents)
-
-    def _learn_from(self, snapshot: Snapshot) -> None:
-        self._returns.append(snapshot.returns)
-        values = [genome.hyperparameters for genome in snapshot.genomes]
-        self.mutation.explore.observe(snapshot.ended, values, self._before, snapshot.fitness)
 
     def _replace(self, snapshot: Snapshot, parents: npt.NDArray[np.int64]) -> None:
         genomes: list[Genome] = list(snapshot.genomes)
@@ -115,8 +112,7 @@ class Evolve:
         self._before[place] = np.nan
         assert self.confirm.returns is not None
         for returns in self._returns:
-            own = self.confirm.fitness.stand_in(self.confirm.returns, returns.shape[1])
-            returns[place] = own
+            returns[place] = self.confirm.fitness.stand_in(self.confirm.returns, returns.shape[1])
         self._children = (best.generation, self._children[1] + 1)
         return best, score
 
@@ -128,20 +124,19 @@ class Evolve:
         if (best.genome.id, best.generation) == (selected.id, snapshot.ended):
             return False
         found = self.confirm.fitness(np.stack(self._returns))[place]  # of the one selected
-        return bool(self.confirm.score > found) and self._children_left(best)
-
-    def _children_left(self, best: Champion) -> bool:
-        """As many as there are agents: after that, going on from there has been tried enough."""
+        if not self.confirm.score > found:
+            return False
         if self._children[0] != best.generation:
             self._children = (best.generation, 0)
+        # as many as there are agents: after that, going on from there has been tried enough
         return self._children[1] < len(self._before)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `restore` needs, as JSON and tensors."""
         returns = np.stack(self._returns) if self._returns else np.zeros((0, 0, 0))
         tensors = {"returns": returns, "before": self._before}
-        values: dict[str, Any] = {"next_id": self.next_id, "children": list(self._children)}
-        values["explore"] = self.mutation.explore.state()
+        values = {"next_id": self.next_id, "children": list(self._children)}
+        values |= {"explore": self.mutation.explore.state()}
         return values, {name: torch.from_numpy(value) for name, value in tensors.items()}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:

@@ -6,6 +6,7 @@ it, a resumed run reads it. In one process it is handed on as it is, and seriali
 Legend: P agents, E episodes of an evaluation.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors.torch import load
 from torch import Tensor
 
 from evorl.genome import Genome
@@ -25,6 +27,7 @@ ARRAYS = ("agent_steps", "agent_updates", "loss", "exploration", "returns", "fit
 PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
 COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
 POPULATION, STAGES = "population", "progress"  # files of a checkpoint
+FACTS = "facts"  # JSON, as a tensor of bytes
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -92,7 +95,6 @@ class Snapshot(Progress):
         self.parents: Ints = np.arange(self.agents)  # whose child each agent is, or itself
         self.births: list[dict[str, Any]] = []  # as lines of the lineage
         self.saved = False  # in a checkpoint
-        self._packed: bytes | None = None
 
     @property
     def ended(self) -> int:
@@ -105,7 +107,6 @@ class Snapshot(Progress):
         """The next generation: agent i is a child of agent parents[i], or stays; all are alive."""
         self.genomes, self.states, self.parents = list(genomes), list(states), parents.copy()
         self.alive = np.ones(self.agents, dtype=bool)
-        self._packed = None
 
     def inherit(self, parents: Ints) -> None:
         """Children keep counting from where their parents were."""
@@ -127,12 +128,6 @@ class Snapshot(Progress):
         arrays = {f"context.{k}": torch.from_numpy(v) for k, v in self.arrays().items()}
         return arrays | pack(self.states)
 
-    def packed(self) -> bytes:
-        """The tensors' bytes, made once: when all that changes them is over."""
-        if self._packed is None:
-            self._packed = serialise(self.tensors())
-        return self._packed
-
     @classmethod
     def unpacked(cls, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Snapshot":
         """Back from `to_json` and `tensors`."""
@@ -151,11 +146,23 @@ class Snapshot(Progress):
         """The snapshot that a checkpoint holds; its file's hash has proved it."""
         return cls.unpacked(checkpoint.state, checkpoint.load(POPULATION))
 
+    def to_bytes(self, weights: bool = True) -> bytes:
+        """All of it, or all but the weights and moments, for another rank."""
+        tensors = {k: v for k, v in self.tensors().items() if weights or not k[0].isdigit()}
+        facts = bytearray(json.dumps(self.to_json()).encode())
+        return serialise(tensors | {FACTS: torch.frombuffer(facts, dtype=torch.uint8)})
 
-def pack(states: Sequence[AgentState], first: int = 0) -> dict[str, Tensor]:
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Snapshot":
+        """Back from `to_bytes`."""
+        tensors = load(data)
+        return cls.unpacked(json.loads(tensors.pop(FACTS).numpy().tobytes()), tensors)
+
+
+def pack(states: Sequence[AgentState]) -> dict[str, Tensor]:
     """Agents' weights and moments by name, on the CPU."""
     return {
-        f"{first + i}.{part}.{name}": value.detach().cpu().contiguous()
+        f"{i}.{part}.{name}": value.detach().cpu().contiguous()
         for i, state in enumerate(states)
         for part in PARTS
         for name, value in getattr(state, part).items()
@@ -173,6 +180,6 @@ def unpack(tensors: Mapping[str, Tensor], steps: Sequence[int]) -> list[AgentSta
     return [AgentState(**parts, steps=own) for parts, own in zip(found, steps, strict=True)]
 
 
-def digests(states: Sequence[AgentState], first: int = 0) -> dict[str, str]:
-    """A hash of every tensor, by the names of `pack`: what a rank proves that it has."""
-    return {name: digest({"": value}) for name, value in pack(states, first).items()}
+def digests(states: Sequence[AgentState]) -> list[str]:
+    """A hash of all tensors of each agent: what a rank proves that it has."""
+    return [digest(pack([state])) for state in states]

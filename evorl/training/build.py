@@ -1,17 +1,13 @@
 """From a configuration to the parts of a run; each part can also be made by hand, without one."""
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from evorl.algorithms import Algorithm, Trained
 from evorl.config import NetworkConfig, RunConfig, did_you_mean, resolve
-from evorl.distributed import Replicas, World, local_ranks
+from evorl.distributed import World, local_ranks
 from evorl.envs import (
     ActionSpec,
     EnvSpec,
@@ -37,14 +33,13 @@ from evorl.pipeline import (
     Context,
     Evaluate,
     Evolve,
-    Exchange,
     Gather,
     Inherit,
     Learn,
     Record,
-    RefuseAllDead,
     Show,
     Storage,
+    refuse_all_dead,
 )
 from evorl.population import Population, kinds_of, wants_compiling
 from evorl.reporting import Console, Tracking
@@ -86,7 +81,6 @@ class Stages:
     budget: Budget  # how long the next generation is
     record: Record  # metrics.jsonl and lineage.jsonl
     show: Show  # a table
-    refuse_all_dead: RefuseAllDead
     evolve: Evolve | None  # selection and mutation
     tracking: Tracking  # W&B and TensorBoard
 
@@ -95,6 +89,10 @@ class Stages:
         self.budget.begin(context)
         self.record.begin(context)
         self.show.begin(context)
+
+    def refuse_all_dead(self, context: Context) -> None:
+        """The run ends if nobody survives."""
+        refuse_all_dead(context)
 
     def end_episodes(self, context: Context) -> None:
         """At a generation's end the running episodes are cut."""
@@ -134,10 +132,9 @@ def make_parts(
     stack.callback(episodes.close)
     networks = make_networks(config, env.observation, env.action)
     genomes = make_genomes(config, networks, schedule)
-    average = world.average_ if world.data > 1 else None
-    population = make_population(config, networks, genomes, own, world.device, average, world.half)
+    population = make_population(config, world, networks, genomes)
     set_threads(population.widest, population.pixels, local_ranks())
-    buffer, sampler = make_replay(config, env.observation, own, world.device)
+    buffer, sampler = make_replay(config, world, env.observation)
     mesh = (world.population, world.data)
     replays = Replays(buffer, sampler, own, world.data_rank, world.rank, mesh)
     return Parts(spec, env, episodes, genomes, population, buffer, sampler, replays)
@@ -148,29 +145,29 @@ def make_stages(
 ) -> Stages:
     """All stages, on every rank; which of them run where, their labels say."""
     population, sampler, algorithm = parts.population, parts.sampler, config.algorithm
-    replicas = Replicas(world)
-    if isinstance(sampler, PrioritisedSampler):
-        sampler.highest = replicas.highest
-    collect = Collect(
-        population,
-        parts.env,
-        parts.buffer,
-        sampler,
-        n_step=algorithm.n_step,
-        seed=config.seed,
-        first=world.places(config.population.size).start,
-        copy=world.data_rank,
-        copies=replicas,
-        exchange=Exchange(world) if config.replay.share == "world" else None,
-    )
     share = slice(world.data_rank, None, world.data)
     steps = config.population.size * config.env.num_envs * world.data  # of an iteration
     confirm = Confirm(population, parts.episodes, directory, config)
-    learning = (algorithm.learning_starts, algorithm.updates, replicas)
     return Stages(
         anneal=AnnealBeta(sampler, config.replay, config.budget, steps),
-        collect=collect,
-        learn=Learn(population, parts.buffer, sampler, *learning),
+        collect=Collect(
+            world,
+            population,
+            parts.env,
+            parts.buffer,
+            sampler,
+            n_step=algorithm.n_step,
+            seed=config.seed,
+            first=world.places(config.population.size).start,
+        ),
+        learn=Learn(
+            world,
+            population,
+            parts.buffer,
+            sampler,
+            learning_starts=algorithm.learning_starts,
+            updates=algorithm.updates,
+        ),
         evaluate=Evaluate(population, parts.episodes, config.evaluation, config.seed, share),
         gather=Gather(world, population, confirm.fitness),
         inherit=Inherit(world, sampler),
@@ -179,7 +176,6 @@ def make_stages(
         budget=Budget(config.budget, console, every=config.evaluation.every, per_iteration=steps),
         record=Record(directory, confirm.fitness),
         show=Show(console, confirm.fitness),
-        refuse_all_dead=RefuseAllDead(directory),
         evolve=make_evolve(config, parts, confirm),
         tracking=Tracking(config, directory, console),
     )
@@ -240,16 +236,11 @@ def make_networks(
     return networks
 
 
-def make_spaces(config: RunConfig) -> Spaces:
-    """The hyperparameters that evolve, and where."""
-    return {name: Space.of(space) for name, space in config.spaces.items()}
-
-
 def make_evolve(config: RunConfig, parts: Parts, confirm: Confirm) -> Evolve | None:
     """The stage that selects and mutates; None if the configuration wants none."""
     if config.evolution.method != "evolution":
         return None
-    explore = make_explore(config.evolution.explore, make_spaces(config))
+    explore = make_explore(config.evolution.explore, _spaces(config))
     specs, kinds = parts.population.specs, config.evolution.mutation
     own = {
         name: CheckedMutation(name, resolve("mutation", name), specs, config.algorithm)
@@ -259,60 +250,49 @@ def make_evolve(config: RunConfig, parts: Parts, confirm: Confirm) -> Evolve | N
     return Evolve(config.evolution.selection, mutation, confirm, parts.genomes, config.seed)
 
 
-def make_genome(config: RunConfig, networks: Mapping[str, Trained], agent: int) -> Genome:
-    """The agent that the configuration starts from; ConfigError if its networks don't fit."""
-    network, specs = config.agent_network(agent), {n: own.spec for n, own in networks.items()}
-    architectures = {
-        name: _architecture(network, spec)
-        for name, spec in specs.items()
-        if isinstance(spec, NetworkSpec)
-    }
-    try:
-        row_shapes(specs, architectures)
-    except ValueError as error:
-        raise ConfigError(f"network.kernels: {error}; use smaller kernels or strides") from None
-    hyperparameters = config.agent_hyperparameters(agent)
-    if config.population.init == "sample" or config.evolution.method == "random_search":
-        random = generator(config.seed, "spaces", agent)
-        spaces = make_spaces(config)
-        hyperparameters |= {name: space.sample(random) for name, space in spaces.items()}
-    return Genome(agent, architectures, hyperparameters)
-
-
 def make_genomes(
     config: RunConfig, networks: Mapping[str, Trained], schedule: Schedule | None = None
 ) -> list[Genome]:
-    """All agents that the configuration starts from, or that start on a schedule."""
-    genomes = [make_genome(config, networks, agent) for agent in range(config.population.size)]
-    if schedule is None:
-        return genomes
-    architectures, values = schedule.architectures, schedule.at(0)
-    return [
-        dataclasses.replace(genome, architectures=architectures, hyperparameters=values)
-        for genome in genomes
-    ]
+    """All agents that the configuration starts from, or that start on a schedule.
+
+    ConfigError if their networks don't fit.
+    """
+    genomes = []
+    specs = {name: own.spec for name, own in networks.items()}
+    draws = config.population.init == "sample" or config.evolution.method == "random_search"
+    for agent in range(config.population.size):
+        network = config.agent_network(agent)
+        architectures = {
+            name: _architecture(network, spec)
+            for name, spec in specs.items()
+            if isinstance(spec, NetworkSpec)
+        }
+        try:
+            row_shapes(specs, architectures)
+        except ValueError as error:
+            raise ConfigError(f"network.kernels: {error}; use smaller kernels or strides") from None
+        values = config.agent_hyperparameters(agent)
+        if draws:
+            random = generator(config.seed, "spaces", agent)
+            values |= {name: space.sample(random) for name, space in _spaces(config).items()}
+        if schedule is not None:
+            architectures, values = dict(schedule.architectures), schedule.at(0)
+        genomes.append(Genome(agent, architectures, values))
+    return genomes
 
 
 def make_population(
-    config: RunConfig,
-    networks: Mapping[str, Trained],
-    genomes: Sequence[Genome] | None = None,
-    own: range | None = None,
-    device: torch.device | str = "cpu",
-    reduce: Callable[[Tensor], None] | None = None,
-    half: torch.dtype | None = None,
+    config: RunConfig, world: World, networks: Mapping[str, Trained], genomes: Sequence[Genome]
 ) -> Population:
-    """All agents as the configuration describes them, or as the genomes do; or `own` of them."""
-    if genomes is None:
-        genomes = make_genomes(config, networks)
-    own = range(len(genomes)) if own is None else own
+    """Those of all agents that are this rank's."""
+    own = world.places(len(genomes))
     ours = slice(own.start, own.stop)
     specs = {name: own.spec for name, own in networks.items()}
     numbers = sum(
         math.prod(s) for g in genomes[ours] for s in row_shapes(specs, g.architectures).values()
     )
-    compiled = reduce is None and wants_compiling(
-        config.compile, expected_updates(config), torch.device(device).type
+    compiled = world.data == 1 and wants_compiling(
+        config.compile, expected_updates(config), world.device.type
     )
     # weights, targets, two moments, gradient and scratch, and as much again while they are packed;
     # compiled, what a round begins with, and what an update makes of it
@@ -321,7 +301,7 @@ def make_population(
         f"population.size={config.population.size}",
         "use fewer agents or a smaller network.hidden",
     )
-    if reduce is not None and config.compile is True:
+    if world.data > 1 and config.compile is True:
         raise ConfigError(
             "compile: must be auto or false with mesh.data > 1, whose ranks meet within an update"
         )
@@ -332,20 +312,17 @@ def make_population(
         seed=config.seed,
         compiled=compiled,
         kinds=kinds_of(specs, genomes, compiled)[ours],
-        average=reduce,
-        half=half,
-        device=device,
+        average=world.average_ if world.data > 1 else None,
+        half=world.half,
+        device=world.device,
     )
 
 
 def make_replay(
-    config: RunConfig,
-    observation: ObservationSpec,
-    own: range | None = None,
-    device: torch.device | str = "cpu",
+    config: RunConfig, world: World, observation: ObservationSpec
 ) -> tuple[ReplayBuffer, Sampler]:
-    """One replay for all agents or one each, and what draws from it."""
-    agents, replay = range(config.population.size) if own is None else own, config.replay
+    """One replay for all agents of this rank or one each, and what draws from it."""
+    agents, replay = world.places(config.population.size), config.replay
     alone = replay.share == "agent"
     buffer = ReplayBuffer(
         replay.capacity,
@@ -353,13 +330,14 @@ def make_replay(
         observation.dtype,
         config.algorithm.n_step,
         num_replays=len(agents) if alone else 1,
-        device=device,
+        device=world.device,
     )
     streams = [generator(config.seed, "sample", 0, agent) for agent in agents]
     sampler: UniformSampler = UniformSampler(buffer, streams, own=alone)
     if replay.kind == "prioritized":
         eps = replay.priority_eps
         sampler = PrioritisedSampler(buffer, streams, replay.alpha, eps, own=alone)
+        sampler.highest = world.highest
     sampler.common = replay.share == "world"
     return buffer, sampler
 
@@ -372,6 +350,11 @@ def expected_updates(config: RunConfig) -> int:
         often = int(min(often, Space.of(space).low))
     steps = config.budget.env_steps // config.population.size
     return int(steps // often * config.algorithm.updates)
+
+
+def _spaces(config: RunConfig) -> Spaces:
+    """The hyperparameters that evolve, and where."""
+    return {name: Space.of(space) for name, space in config.spaces.items()}
 
 
 def _architecture(network: NetworkConfig, spec: NetworkSpec) -> Architecture:

@@ -5,14 +5,10 @@ or opens it, and `start` brings all ranks to where the run begins or was. The ma
 Broadcast then tells the others.
 """
 
-import json
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Literal
-
-from safetensors.torch import load
-from torch import Tensor
 
 from evorl.config import RunConfig, dump_config, parse_text
 from evorl.distributed import World
@@ -24,15 +20,13 @@ from evorl.population import newborn
 from evorl.runs import LINEAGE, METRICS, Checkpoint, RunDirectory, find_started, with_known_choices
 from evorl.training.build import Parts, Run
 
-NOTHING = -1  # there is no checkpoint yet
-
 Resume = RunDirectory | Literal["auto"] | None
 
 
 def as_begun(config: RunConfig, world: World) -> RunConfig:
     """All ranks take what `auto` stood for from the run that resumes; the main rank can see it."""
-    sent = dump_config(with_known_choices(config)).encode() if world.main else None
-    return parse_text(world.broadcast(sent).decode(), "config of the main rank")
+    text = world.broadcast_json(dump_config(with_known_choices(config)) if world.main else None)
+    return parse_text(text, "config of the main rank")
 
 
 def open_directory(
@@ -44,7 +38,7 @@ def open_directory(
     stack: ExitStack,
 ) -> tuple[RunDirectory, bool]:
     """The run's folder, made and locked by the main rank, and whether it was there already."""
-    sent = directory = None
+    directory = None
     if world.main:
         if_exists = config.run.if_exists
         if resume == "auto":
@@ -57,8 +51,8 @@ def open_directory(
             Record(directory).first(parts.genomes)
             directory.sync()
             directory.write_config(dump_config(config))  # last: now the run has begun
-        sent = json.dumps([str(directory.path.absolute()), resume is not None]).encode()
-    path, resumed = json.loads(world.broadcast(sent))
+    sent = directory and [str(directory.path.absolute()), resume is not None]
+    path, resumed = world.broadcast_json(sent)
     return directory or RunDirectory(Path(path)), resumed
 
 
@@ -68,16 +62,17 @@ def start_run(run: Run, context: Context, save: Save) -> None:
     What is restored and what is checked against it belongs to `save`: what is in a checkpoint.
     """
     checkpoint = _find(run) if run.resumed else None
-    if run.world.agree(checkpoint is not None):
-        if run.world.main and checkpoint is not None:
+    if run.world.main:
+        if checkpoint is None:
+            _begin(run, context)
+        else:
             _restore(run, context, checkpoint, save)
+    if run.resumed:
         _load_replays(run, checkpoint)
-    elif run.world.main:
-        _begin(run, context)
     if run.world.main:
         run.stages.tracking.begin()
-    if run.world.main and run.resumed:
-        run.storage.directory.write_config(dump_config(run.config))  # nothing has refused
+        if run.resumed:
+            run.storage.directory.write_config(dump_config(run.config))  # nothing has refused
     run.stages.inherit(context)
     run.stages.broadcast(context)
     run.stages.learn.refill(context)
@@ -129,57 +124,36 @@ def _plan(run: Run, context: Context, other_budget: bool) -> None:
 
 
 def _find(run: Run) -> Checkpoint | None:
-    """The newest good checkpoint; None if there is none, and on ranks that cannot see it."""
-    world, checkpoints, found = run.world, run.storage.checkpoints, None
-    if world.main:
+    """The newest good checkpoint that this rank sees; the main rank's is the one that counts."""
+    checkpoints = run.storage.checkpoints
+    if run.world.main:
         checkpoints.clean()  # what a kill while saving has left
-        found = checkpoints.newest()
-    sent = str(found.generation if found else NOTHING).encode() if world.main else None
-    generation = int(world.broadcast(sent))
-    if world.main or generation == NOTHING or not run.storage.shared:
-        return found
-    with warnings.catch_warnings(action="ignore"):  # the main rank has said it
-        found = checkpoints.newest()
-    if found is None or found.generation != generation:
-        raise CheckpointError(
-            f"{checkpoints.folder}: rank {world.rank} finds another checkpoint than"
-            " the main rank; set checkpoint.shared_filesystem=false"
-        )
-    return found
+        return checkpoints.newest()
+    with warnings.catch_warnings(action="ignore"), suppress(CheckpointError):  # the main rank's say
+        return checkpoints.newest()
+    return None
 
 
 def _load_replays(run: Run, checkpoint: Checkpoint | None) -> None:
-    """Every rank its own, from disk or from the main rank."""
-    world, replays, sent = run.world, run.parts.replays, None
-    if checkpoint and world.main:
-        mesh = checkpoint.state["mesh"]
-        sent = json.dumps([checkpoint.stems(), mesh["population"], mesh["data"]]).encode()
-    files, population, data = json.loads(world.broadcast(sent))
-    stems = [stem for stem in files if "replay" in stem]
-    if not stems:
-        if world.main:
-            _warn("replays were not kept (checkpoint.replay: false) and fill up first")
+    """Every rank its own, if all see the checkpoint; else they fill up anew."""
+    world, replays = run.world, run.parts.replays
+    files = [list(file) for file in checkpoint.files.values()] if checkpoint else []
+    mesh = checkpoint.state["mesh"] if checkpoint else {}
+    wanted, mesh = world.broadcast_json([files, mesh])
+    if not wanted:
         return
-    if checkpoint is not None:  # which all ranks have where they share a disk
-        exact = replays.load(stems, checkpoint.load, (population, data))
-        if world.main and not run.storage.shared:
-            _serve(world, checkpoint)
-    else:
-        exact = replays.load(stems, lambda stem: _ask(world, stem), (population, data))
-        world.send(b"", 0)  # enough
-    if world.agree(not exact) and world.main:
-        _warn("there are other ranks than before: replays are not what each had")
-
-
-def _ask(world: World, stem: str) -> dict[str, Tensor]:
-    world.send(stem.encode(), 0)
-    return load(world.receive(0))
-
-
-def _serve(world: World, checkpoint: Checkpoint) -> None:
-    for rank in range(1, world.size):
-        while stem := world.receive(rank):
-            world.send(checkpoint.raw(stem.decode()), rank)
+    stems = [file[0] for file in wanted if "replay" in file[0]]
+    problem = None
+    if not stems:
+        problem = "replays were not kept and fill up first"
+    elif world.agree(files != wanted):
+        problem = "not all ranks see the checkpoint, and replays fill up first"
+    elif checkpoint is not None:
+        exact = replays.load(stems, checkpoint.load, (mesh["population"], mesh["data"]))
+        if world.agree(not exact):
+            problem = "there are other ranks than before: replays are not what each had"
+    if problem and world.main:
+        _warn(problem)
 
 
 def _warn(what: str) -> None:

@@ -91,12 +91,12 @@ def train(
         task, save = _make_task(run, context, hooks, schedule)
         start_run(run, context, save)
         if world.main:
-            hooks.begin(context)
+            hooks.stage("on_generation_begin")(context)
         task.run()
         if not world.main:
             return None
         score = score_run(run, context)
-        hooks.end(context)
+        hooks.stage("on_run_end")(context)
         return Result(score, run.storage.directory.path)
 
 
@@ -120,20 +120,20 @@ def _make_task(
     task.use(stages.budget, every=end, filter_labels=MAIN)
     task.use(stages.record.evaluation, every=end, filter_labels=MAIN)
     task.use(stages.show.evaluation, every=end, filter_labels=MAIN)
-    task.use(hooks.evaluated, every=end, filter_labels=MAIN)
+    task.use(hooks.stage("on_evaluated"), every=end, filter_labels=MAIN)
     task.use(stages.refuse_all_dead, every=end, filter_labels=MAIN)
     if stages.evolve is not None:
         task.use(stages.evolve, every=end, filter_labels=MAIN)
         task.use(stages.record.births, every=end, filter_labels=MAIN)
         task.use(stages.show.births, every=end, filter_labels=MAIN)
     task.use(stages.track, every=end, filter_labels=MAIN)
-    task.use(hooks.evolved, every=end, filter_labels=MAIN)
+    task.use(hooks.stage("on_evolved"), every=end, filter_labels=MAIN)
     task.use(stages.end_episodes, every=end)
     task.use(stages.inherit, every=end)
     task.use(save, every=end)
-    task.use(hooks.checkpointed, every=end, filter_labels=MAIN)
+    task.use(hooks.stage("on_checkpoint"), every=end, filter_labels=MAIN)
     task.use(stages.broadcast, every=end)
-    task.use(hooks.begin, every=end, filter_labels=MAIN)
+    task.use(hooks.stage("on_generation_begin"), every=end, filter_labels=MAIN)
     return task, save
 
 
@@ -162,8 +162,7 @@ def make_run(
     parts = make_parts(config, world, spec, stack, schedule)
     config = _resolved(config, parts)
     directory, resumed = open_directory(config, parts, world, schedule, resume, stack)
-    shared = world.shares_disk(directory.path, config.checkpoint.shared_filesystem)
-    storage = Storage(directory, make_checkpoints(config, directory, schedule), shared)
+    storage = Storage(directory, make_checkpoints(config, directory, schedule))
     stages = make_stages(config, world, parts, directory, console)
     run = Run(config, world, console, storage, parts, stages, resumed)
     if world.main:
@@ -176,11 +175,9 @@ def make_run(
 
 def choose_environments(config: RunConfig, world: World) -> tuple[EnvSpec, str]:
     """What `auto` stands for is measured on the main rank: all must take the same."""
-    spec, sent = env_spec(config), None
-    if world.main:
-        size = len(world.places(config.population.size))
-        sent = json.dumps(choose_backend(spec, size, config.env.num_envs)).encode()
-    backend, reason = json.loads(world.broadcast(sent))
+    spec, size = env_spec(config), len(world.places(config.population.size))
+    chosen = choose_backend(spec, size, config.env.num_envs) if world.main else None
+    backend, reason = world.broadcast_json(chosen)
     return dataclasses.replace(spec, backend=backend), reason
 
 
