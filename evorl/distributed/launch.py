@@ -29,11 +29,6 @@ def restarts() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def may_restart() -> bool:
-    """Whether the launcher would start all ranks again if one died."""
-    return os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
-
-
 def local_ranks() -> int:
     """The ranks on this machine, this one included."""
     return _number("LOCAL_WORLD_SIZE", 1)

@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
@@ -26,9 +26,6 @@ from evorl.errors import RunError
 ADVICE = "look for an error above, and start the run again"
 SHOWN = 160  # characters of torch's own words
 PLACE = re.compile(r"^(Gloo \w+ failed with )?\[\S+:\d+\] ")  # a file of gloo's, and its line
-MISSING = re.compile(r"Ranks ([\d, ]+) failed to pass monitoredBarrier in (\d+) ms")  # on rank 0
-LEFT = "successfully reached monitoredBarrier, but"  # on the others
-
 START = timedelta(minutes=5)  # for the main rank to read a file
 # Seconds in which ranks that live say so after a collective has failed. More than a rank with an
 # error of its own takes to print it: the launcher ends all as soon as the first one has left.
@@ -49,26 +46,12 @@ def rank_errors(
     try:
         yield
     except RuntimeError as error:
+        line = (str(error).splitlines() or [""])[0]
+        reason = PLACE.sub("", line).split(". ")[0][:SHOWN] or type(error).__name__
         missing = silent()
-        verb = "does" if len(missing) == 1 else "do"
-        whose = f"{_names(missing)} {verb} not answer; " if missing else ""
-        raise RunError(f"{what} ({_reason(error)}); {whose}{advice}") from error
-
-
-def _reason(error: RuntimeError) -> str:
-    """The first sentence of what torch says; who was missing at a barrier."""
-    line = (str(error).splitlines() or [""])[0]
-    if late := MISSING.search(line):
-        names = _names(late[1].split(", "))
-        return f"{names} did not come within {int(late[2]) / 1000:g} s, or left"
-    if LEFT in line:
-        return "the main rank did not come in time, or left"
-    return PLACE.sub("", line).split(". ")[0][:SHOWN] or type(error).__name__
-
-
-def _names(numbers: Sequence[int | str]) -> str:
-    """Such as: ranks 1, 3."""
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+        ranks, do = ("rank", "does") if len(missing) == 1 else ("ranks", "do")
+        whose = f"{ranks} {', '.join(map(str, missing))} {do} not answer; " if missing else ""
+        raise RunError(f"{what} ({reason}); {whose}{advice}") from error
 
 
 def launcher_store(timeout: timedelta) -> PrefixStore:

@@ -12,14 +12,14 @@ from evorl.pipeline.snapshot import COUNTS, Progress, Snapshot
 
 
 class Timer:
-    """Adds up the seconds spent under each name; a measurement costs about a microsecond."""
+    """Adds up the seconds spent under each name: `with timer("act"): ...`."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
 
-    def __call__(self, name: str) -> "Span":
+    def __call__(self, name: str) -> "_Span":
         """Time what runs inside."""
-        return Span(self.seconds, name)
+        return _Span(self.seconds, name)
 
     def shares(self) -> dict[str, float]:
         """Each name's part of the measured time; they add up to 1."""
@@ -27,11 +27,8 @@ class Timer:
         return {name: spent / total for name, spent in self.seconds.items()} if total else {}
 
 
-class Span:
-    """One measurement; contextlib's generators would take several times as long."""
-
-    __slots__ = ("_name", "_seconds", "_start")
-
+class _Span:
+    # a microsecond each; contextlib's generators would take several times as long
     def __init__(self, seconds: dict[str, float], name: str) -> None:
         self._seconds, self._name = seconds, name
 
@@ -62,7 +59,7 @@ class Context(Progress):
 
     def begin_generation(self, snapshot: Progress, own: slice) -> None:
         """Go on from where all ranks together are; what is counted from now on is this rank's."""
-        self.take(snapshot.numbers(), snapshot.arrays(), own)
+        self.take(snapshot, own)
         self.new_steps = np.zeros_like(self.agent_steps)
         self.before = {name: getattr(self, name) for name in COUNTS}
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from evorl.evolution import Mutation, Schedule, Selection, birth
 from evorl.genome import Genome
-from evorl.pipeline.champion import Champion, Confirm
 from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import Champion, Confirm
 from evorl.pipeline.snapshot import Snapshot
 from evorl.population import AgentState, Population
 from evorl.seeding import generator
@@ -74,7 +74,8 @@ class Evolve:
     def _replace(self, snapshot: Snapshot, parents: npt.NDArray[np.int64]) -> None:
         genomes: list[Genome] = list(snapshot.genomes)
         states: list[AgentState] = [snapshot.states[int(parent)] for parent in parents]
-        snapshot.inherit(parents)
+        for name in ("agent_steps", "agent_updates", "loss"):  # counted from where parents were
+            setattr(snapshot, name, getattr(snapshot, name)[parents])
         for place in np.flatnonzero(parents != np.arange(len(parents))):
             parent, fitness = self._parent(snapshot, int(place), int(parents[place]), states[place])
             genomes[place], states[place] = self.mutation(
@@ -88,7 +89,8 @@ class Evolve:
             line = birth(genomes[place], int(place), parent.genome, parent.generation)
             snapshot.births.append(line)
             self.next_id += 1
-        snapshot.replace(genomes, states, parents)
+        snapshot.genomes, snapshot.states, snapshot.parents = genomes, states, parents.copy()
+        snapshot.alive = np.ones(snapshot.agents, dtype=bool)
 
     def _parent(
         self, snapshot: Snapshot, place: int, selected: int, state: AgentState

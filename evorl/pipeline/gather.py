@@ -53,7 +53,7 @@ class Gather:
         population = self.population
         states = [_on_cpu(population.state(i)) for i in range(population.size)]
         own = Snapshot(population.genomes, states, population.alive)
-        own.take(context.numbers(), context.arrays())
+        own.take(context)
         return own
 
     def _join(self, context: Context, parts: list[Snapshot]) -> Snapshot:
@@ -66,13 +66,12 @@ class Gather:
             # an agent that died on one of them is dead
             np.concatenate([np.all([part.alive for part in row], 0) for row in rows]),
         )
-        arrays = {name: np.concatenate([getattr(row[0], name) for row in rows]) for name in ARRAYS}
-        arrays["returns"] = np.concatenate([_interleaved([p.returns for p in row]) for row in rows])
-        counts = {
-            name: before + sum(getattr(part, name) - before for part in parts)
-            for name, before in context.before.items()
-        }
-        joined.take(context.numbers() | counts, arrays)
+        joined.take(context, slice(0))
+        for name in ARRAYS:
+            setattr(joined, name, np.concatenate([getattr(row[0], name) for row in rows]))
+        joined.returns = np.concatenate([_interleaved([p.returns for p in row]) for row in rows])
+        for name, before in context.before.items():
+            setattr(joined, name, before + sum(getattr(part, name) - before for part in parts))
         return joined
 
 

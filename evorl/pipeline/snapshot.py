@@ -59,25 +59,12 @@ class Progress:
         self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
         self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # by these
 
-    def numbers(self) -> dict[str, int]:
-        """What all agents have in common."""
-        return {name: getattr(self, name) for name in (*COUNTS, *PLAN)}
-
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """What belongs to each agent."""
-        return {name: getattr(self, name) for name in ARRAYS}
-
-    def take(
-        self,
-        numbers: Mapping[str, int],
-        arrays: Mapping[str, npt.NDArray[np.generic]],
-        own: slice = slice(None),
-    ) -> None:
-        """Become what these say, for some of the agents."""
+    def take(self, other: "Progress", own: slice = slice(None)) -> None:
+        """Become what another is, for some of its agents."""
         for name in (*COUNTS, *PLAN):
-            setattr(self, name, numbers[name])
+            setattr(self, name, getattr(other, name))
         for name in ARRAYS:
-            setattr(self, name, arrays[name][own].copy())
+            setattr(self, name, getattr(other, name)[own].copy())
 
 
 class Snapshot(Progress):
@@ -101,18 +88,6 @@ class Snapshot(Progress):
         """The generation at whose end this is."""
         return self.generation - 1
 
-    def replace(
-        self, genomes: Sequence[Genome], states: Sequence[AgentState], parents: Ints
-    ) -> None:
-        """The next generation: agent i is a child of agent parents[i], or stays; all are alive."""
-        self.genomes, self.states, self.parents = list(genomes), list(states), parents.copy()
-        self.alive = np.ones(self.agents, dtype=bool)
-
-    def inherit(self, parents: Ints) -> None:
-        """Children keep counting from where their parents were."""
-        for name in ("agent_steps", "agent_updates", "loss"):
-            setattr(self, name, getattr(self, name)[parents])
-
     def to_json(self) -> dict[str, Any]:
         """All but the tensors; nothing in it depends on time, host or process."""
         agents = [
@@ -120,12 +95,12 @@ class Snapshot(Progress):
             for genome, alive, state in zip(self.genomes, self.alive, self.states, strict=True)
         ]
         best = self.best if np.isfinite(self.best) else None
-        numbers = {"context": self.numbers(), "evolved": self.evolved, "best": best}
-        return {"agents": agents} | numbers
+        numbers = {name: getattr(self, name) for name in (*COUNTS, *PLAN)}
+        return {"agents": agents, "context": numbers, "evolved": self.evolved, "best": best}
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and moments by name, such as `7.online.q.hidden0.weight`, and the arrays."""
-        arrays = {f"context.{k}": torch.from_numpy(v) for k, v in self.arrays().items()}
+        arrays = {f"context.{name}": torch.from_numpy(getattr(self, name)) for name in ARRAYS}
         return arrays | pack(self.states)
 
     @classmethod
@@ -135,8 +110,10 @@ class Snapshot(Progress):
         states = unpack(tensors, [agent["steps"] for agent in agents])
         genomes = [Genome.from_json(agent["genome"]) for agent in agents]
         found = cls(genomes, states, [agent["alive"] for agent in agents])
-        arrays = {name: tensors[f"context.{name}"].numpy() for name in ARRAYS}
-        found.take(values["context"], arrays)
+        for name, value in values["context"].items():
+            setattr(found, name, value)
+        for name in ARRAYS:
+            setattr(found, name, tensors[f"context.{name}"].numpy().copy())
         found.evolved = values["evolved"]
         found.best = -np.inf if values["best"] is None else values["best"]
         return found

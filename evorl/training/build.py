@@ -87,8 +87,6 @@ class Stages:
     def begin(self, context: Context) -> None:
         """On the main rank, before the first generation of a run, or of what is left of one."""
         self.budget.begin(context)
-        self.record.begin(context)
-        self.show.begin(context)
 
     def refuse_all_dead(self, context: Context) -> None:
         """The run ends if nobody survives."""

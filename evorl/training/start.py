@@ -5,20 +5,27 @@ or opens it, and `start` brings all ranks to where the run begins or was. The ma
 Broadcast then tells the others.
 """
 
+import math
+import signal
+import time
 import warnings
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
 from evorl.config import RunConfig, dump_config, parse_text
 from evorl.distributed import World
 from evorl.errors import CheckpointError, ConfigError
-from evorl.evolution import Schedule
+from evorl.evolution import Schedule, birth
 from evorl.networks import fresh_parameters
-from evorl.pipeline import STAGES, Context, Record, Save, Snapshot, restore_states
+from evorl.pipeline import STAGES, Context, Save, Snapshot, restore_states
 from evorl.population import newborn
 from evorl.runs import LINEAGE, METRICS, Checkpoint, RunDirectory, find_started, with_known_choices
 from evorl.training.build import Parts, Run
+
+AGAIN = 3.0  # seconds after which a further signal counts
 
 Resume = RunDirectory | Literal["auto"] | None
 
@@ -48,7 +55,7 @@ def open_directory(
         if resume is None:
             if schedule is not None:
                 directory.write_schedule(schedule)
-            Record(directory).first(parts.genomes)
+            directory.append_lineage([birth(g, i, None) for i, g in enumerate(parts.genomes)])
             directory.sync()
             directory.write_config(dump_config(config))  # last: now the run has begun
     sent = directory and [str(directory.path.absolute()), resume is not None]
@@ -158,3 +165,35 @@ def _load_replays(run: Run, checkpoint: Checkpoint | None) -> None:
 
 def _warn(what: str) -> None:
     warnings.warn(f"{what}, so that the run resumes, but not to the same bytes", stacklevel=3)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The process was asked to end; `exit_code` says so to whoever started it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """While inside, SIGINT and SIGTERM raise Interrupted: the run can be resumed.
+
+    Those that follow within seconds change nothing: a launcher sends the same to all, as does a
+    terminal. Later ones raise again, as an exception in a finaliser is lost.
+    """
+    told = -math.inf
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        if time.monotonic() - told > AGAIN:
+            told = time.monotonic()
+            raise Interrupted(number)
+
+    wanted = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, end) for number in wanted]
+    try:
+        yield
+    finally:
+        for number, handler in zip(wanted, before, strict=True):
+            signal.signal(number, handler)

@@ -1,7 +1,6 @@
 """A training run: from a configuration to a scored run directory. All ranks run this."""
 
 import dataclasses
-import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -10,7 +9,7 @@ from typing import Any
 
 import evorl
 from evorl.config import RunConfig, load_config, parse_config, unused_options
-from evorl.distributed import World, may_restart
+from evorl.distributed import World
 from evorl.envs import EnvSpec, choose_backend
 from evorl.evolution import Schedule
 from evorl.pipeline import (
@@ -46,14 +45,14 @@ class Result:
         return evorl.load_agent(self.directory / "best")
 
     @property
-    def metrics(self) -> Any:
-        """A row per generation: a pandas DataFrame, or without pandas a list of dicts."""
-        return _table(self.directory / METRICS)
+    def metrics(self) -> list[dict[str, Any]]:
+        """A row per generation, ready for `pandas.DataFrame`."""
+        return _rows(self.directory / METRICS)
 
     @property
-    def lineage(self) -> Any:
-        """A row per birth and per fitness: a pandas DataFrame, or a list of dicts."""
-        return _table(self.directory / LINEAGE)
+    def lineage(self) -> list[dict[str, Any]]:
+        """A row per birth and per fitness."""
+        return _rows(self.directory / LINEAGE)
 
 
 def train(
@@ -168,7 +167,7 @@ def make_run(
     if world.main:
         stack.callback(stages.tracking.close)
         console.say(f"environments: {spec.backend} ({reason})")
-        _introduce(run, resume is not None)
+        _introduce(run)
         console.start(config.budget.env_steps, "training", "step")
     return run
 
@@ -188,7 +187,7 @@ def _resolved(config: RunConfig, parts: Parts) -> RunConfig:
     return config.model_copy(update={"env": env, "compile": compiled})
 
 
-def _introduce(run: Run, resumes: bool) -> None:
+def _introduce(run: Run) -> None:
     config, world, console, population = run.config, run.world, run.console, run.parts.population
     compiled, limit = population.compiled is not None, run.parts.env.max_episode_steps
     groups = len(set(kinds_of(population.specs, run.parts.genomes, compiled)))
@@ -201,16 +200,6 @@ def _introduce(run: Run, resumes: bool) -> None:
         mesh = f"population {world.population} × data {world.data}"
         console.say(f"ranks:        {world.size} on {world.device.type}, {mesh}")
     console.say(f"run:          {run.storage.directory.path}")
-    if may_restart() and not resumes:
-        console.warn(
-            "--max_restarts: when a rank has died the launcher starts over instead of resuming;"
-            " add --resume auto"
-        )
-    if not config.checkpoint.replay:
-        console.warn(
-            "checkpoint.replay=false: a run that is stopped resumes with empty replays, fills them"
-            " first, and ends with other bytes"
-        )
     for line in unused_options(
         config, images=any(getattr(spec, "image", None) for spec in population.specs.values())
     ):
@@ -222,10 +211,5 @@ def _introduce(run: Run, resumes: bool) -> None:
         )
 
 
-def _table(path: Path) -> Any:
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    if importlib.util.find_spec("pandas") is None:
-        return rows
-    import pandas  # type: ignore[import-untyped]
-
-    return pandas.DataFrame(rows)
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
