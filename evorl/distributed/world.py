@@ -65,7 +65,7 @@ def lay_out(
 ) -> Mesh:
     """The mesh of all ranks; refused unless it uses each of them and gives each an agent."""
     if isinstance(population, str):  # auto
-        population = ranks // max(1, data)
+        population = 1 if data > ranks else ranks // max(data, 1)
     if population * data != ranks:
         raise ConfigError(
             f"mesh: population {population} × data {data} takes {population * data} ranks, got"

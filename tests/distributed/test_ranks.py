@@ -48,7 +48,7 @@ def test_two_machines(machines, check):
 
 REFUSALS = {
     "population": "mesh: population 3 × data 1 takes 3 ranks, got 2; start as many with",
-    "data": "mesh.data: 3 does not divide the number of ranks, got 2; start a multiple of 3",
+    "data": "mesh: population 1 × data 3 takes 3 ranks, got 2; start as many with",
     "agents": "mesh.population: every rank along it needs an agent, got 2 ranks for 1; start fewer",
     "text": "WORLD_SIZE: expected a whole number from 1 on, got 'two'; start with accelerate",
     "nothing": "WORLD_SIZE: expected a whole number from 1 on, got ''; start with accelerate",
@@ -91,11 +91,12 @@ ADVICE = "look for an error above, and start the run again"
 
 
 def test_ranks_that_do_not_come_are_named(four):
-    """On the main rank by the barrier, on another by a roll call; late ones find nobody there."""
+    """By a roll call; late ones find nobody there."""
     said, lost = four.said("late"), "RunError: the end of generation 7: rank {} lost another one ("
     missing = f"); ranks 1, 3 do not answer; {ADVICE}"
-    assert said[0] == f"{lost.format(0)}ranks 1, 3 did not come within 2 s, or left{missing}"
-    assert said[2] == f"{lost.format(2)}the main rank did not come in time, or left{missing}"
+    for rank in (0, 2):
+        assert said[rank].startswith(lost.format(rank))
+        assert said[rank].endswith(missing)
     for rank in (1, 3):
         assert said[rank].startswith(lost.format(rank))
         assert said[rank].endswith(f"; {ADVICE}")
@@ -116,8 +117,8 @@ STUCK = {
     "gather": "receive: rank 0 lost rank 1 (",
     "send": "send: rank 0 lost rank 1 (",
     "average": "all-reduce: rank 0 lost one with the same agents (",
-    "barrier": "the end: rank 0 lost another one (rank 1 did not come within 2 s, or left",
-    "killed-barrier": "the end: rank 0 lost another one (rank 1 did not come within 60 s, or left",
+    "barrier": "the end: rank 0 lost another one (",
+    "killed-barrier": "the end: rank 0 lost another one (",
     "killed-gather": "receive: rank 0 lost rank 1 (",
 }
 

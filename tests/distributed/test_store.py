@@ -1,4 +1,4 @@
-"""The roll call after a collective has failed: who answers, and what if the store is gone too."""
+"""What torch.distributed raises, in one line; and who answers the roll call after that."""
 
 import os
 import signal
@@ -9,8 +9,9 @@ import pytest
 from torch.distributed import TCPStore
 
 from evorl.distributed import store
-from evorl.distributed.store import RollCall
-from evorl.training.signals import Interrupted, ending_on_signals
+from evorl.distributed.store import RollCall, rank_errors
+from evorl.errors import RunError
+from evorl.training.start import Interrupted, ending_on_signals
 
 
 @pytest.fixture
@@ -76,3 +77,40 @@ def test_a_signal_ends_the_wait(calls, monkeypatch):
         calls[0].silent(range(3))
     sender.join()
     hanging.over.set()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "[/__w/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:5519. This"
+            " is typically caused by a remote worker crashing.\nmore",
+            "Connection closed by peer [127.0.0.1]:5519",
+        ),
+        (
+            "Gloo connectFullMesh failed with [/__w/gloo/transport/tcp/pair.cc:152] timed out",
+            "timed out",
+        ),
+        ("Tensors must be contiguous", "Tensors must be contiguous"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_a_lost_rank_in_one_line(said, told):
+    with pytest.raises(RunError) as caught, rank_errors("receive: rank 0 lost rank 1", "wait"):
+        raise RuntimeError(said)
+    assert str(caught.value) == f"receive: rank 0 lost rank 1 ({told}); wait"
+
+
+@pytest.mark.parametrize(
+    ("silent", "told"),
+    [([], ""), ([1], "rank 1 does not answer; "), ([1, 3], "ranks 1, 3 do not answer; ")],
+)
+def test_who_does_not_answer_is_named(silent, told):
+    with pytest.raises(RunError) as caught, rank_errors("agree", "wait", lambda: silent):
+        raise RuntimeError("timed out")
+    assert str(caught.value) == f"agree (timed out); {told}wait"
+
+
+def test_a_mistake_stays_what_it_is():
+    with pytest.raises(TypeError), rank_errors("receive"):
+        raise TypeError

@@ -17,7 +17,7 @@ from evorl.evolution.selection import Truncation
 from evorl.evolution.spaces import Space
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.champion import Champion
+from evorl.pipeline.evaluate import Champion
 from evorl.pipeline.evolve import Evolve
 from tests.pipeline.snapshots import context_of
 from tests.reference import population_of

@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from evorl.errors import RunError
-from evorl.pipeline.champion import Confirm
+from evorl.pipeline.evaluate import Confirm
 from evorl.runs.checkpoint import Draft
 from evorl.runs.directory import RunDirectory
 from evorl.runs.saved_agent import save_agent
