@@ -13,8 +13,7 @@ for the others until the time-out. With one rank each is trivial, and torch.dist
 """
 
 import json
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -25,8 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from evorl.distributed.accelerator import make_accelerator
-from evorl.distributed.launch import launched_ranks
-from evorl.distributed.store import RollCall, rank_errors
+from evorl.distributed.launch import launched_ranks, rank_errors
 from evorl.errors import ConfigError
 
 CHUNK = 64 * 2**20  # bytes of one message
@@ -121,7 +119,6 @@ class World:
             with rank_errors(f"start: rank {self.rank} lost another one"):
                 # Control traffic: on the host, also where the default group is NCCL's.
                 self._control = dist.new_group(backend="gloo", timeout=limit)
-                self._roll_call = RollCall(self.rank, limit)
                 if self.data > 1:
                     self._replicas, _ = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
                         mesh.data_lines(), timeout=limit
@@ -177,12 +174,12 @@ class World:
 
     def send(self, payload: bytes, to: int) -> None:
         """Give another rank a payload; returns when it receives."""
-        with self._errors(f"send: rank {self.rank} lost rank {to}", [to]):
+        with rank_errors(f"send: rank {self.rank} lost rank {to}"):
             pass_bytes(payload, lambda part: dist.send(part, to, group=self._control))
 
     def receive(self, source: int) -> bytes:
         """The next payload that a rank sends to this one."""
-        with self._errors(f"receive: rank {self.rank} lost rank {source}", [source]):
+        with rank_errors(f"receive: rank {self.rank} lost rank {source}"):
             return pass_bytes(None, lambda part: dist.recv(part, source, group=self._control))
 
     @torch.no_grad()
@@ -205,15 +202,14 @@ class World:
         if self.size == 1:
             return flag
         said = torch.tensor([int(flag)])
-        with self._errors(f"agree: rank {self.rank} lost another one", range(self.size)):
+        with rank_errors(f"agree: rank {self.rank} lost another one"):
             dist.all_reduce(said, dist.ReduceOp.MAX, group=self._control)
         return bool(said)
 
     def barrier(self, where: str) -> None:
         """Wait for all ranks; a RunError names `where` and who did not come in time, or left."""
         if self.size > 1:
-            lost = f"{where}: rank {self.rank} lost another one"
-            with self._errors(lost, range(self.size)):
+            with rank_errors(f"{where}: rank {self.rank} lost another one"):
                 dist.monitored_barrier(self._control, self._limit, wait_all_ranks=True)
 
     def close(self) -> None:
@@ -225,8 +221,7 @@ class World:
     def _broadcast(self, payload: bytes | None, source: int) -> bytes:
         if self.size == 1 and payload is not None:
             return payload
-        lost = f"broadcast from rank {source}: rank {self.rank} lost another one"
-        with self._errors(lost, range(self.size)):
+        with rank_errors(f"broadcast from rank {source}: rank {self.rank} lost another one"):
             return pass_bytes(
                 payload, lambda part: dist.broadcast(part, source, group=self._control)
             )
@@ -239,14 +234,8 @@ class World:
         return found.cpu().numpy()
 
     def _reduce_(self, tensor: Tensor, how: Any) -> None:
-        lost = f"all-reduce: rank {self.rank} lost one with the same agents"
-        first = self.rank - self.data_rank
-        with self._errors(lost, range(first, first + self.data)):
+        with rank_errors(f"all-reduce: rank {self.rank} lost one with the same agents"):
             dist.all_reduce(tensor, how, group=self._replicas)
-
-    def _errors(self, lost: str, others: Iterable[int]) -> AbstractContextManager[None]:
-        """An error of torch's becomes one that names those of the others that don't answer."""
-        return rank_errors(lost, silent=lambda: self._roll_call.silent(others))
 
 
 def pass_bytes(payload: bytes | None, pass_on: Callable[[Tensor], object]) -> bytes:

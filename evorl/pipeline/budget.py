@@ -1,8 +1,4 @@
-"""Generations: how long each is, what ends with it, and when the environment steps are spent.
-
-A generation's length is settled before it begins, from what all ranks have spent so far: so every
-rank ends it in the same iteration, without asking the others.
-"""
+"""Generations: how long each is, what ends with it, and when the environment steps are spent."""
 
 import warnings
 
@@ -23,8 +19,8 @@ def generation_ends(context: Context) -> bool:
 class Budget:
     """Plans generations, and moves the bar.
 
-    If evaluations count, too, a generation leaves room for its own, at the cost of the last one;
-    and none begins that could not be scored.
+    A generation's length is settled before it begins, from what all ranks have spent so far: so
+    every rank ends it in the same iteration. If evaluations count, it leaves room for its own.
     """
 
     def __init__(

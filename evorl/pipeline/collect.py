@@ -61,17 +61,8 @@ class Collect:
         if step.failed is not None:
             self.windows.forget(step.failed)
         with context.timer("store"):
-            self._store(
-                self.windows.push(
-                    obs,
-                    actions,
-                    step.reward,
-                    step.next_obs,
-                    step.terminated,
-                    step.truncated,
-                    step.valid,
-                )
-            )
+            new = (step.reward, step.next_obs, step.terminated, step.truncated, step.valid)
+            self._store(self.windows.push(obs, actions, *new))
         self._count(context, step)
         self._obs = step.obs
 

@@ -3,6 +3,8 @@
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,26 +19,19 @@ class Timer:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
 
-    def __call__(self, name: str) -> "_Span":
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
         """Time what runs inside."""
-        return _Span(self.seconds, name)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
 
     def shares(self) -> dict[str, float]:
         """Each name's part of the measured time; they add up to 1."""
         total = sum(self.seconds.values())
         return {name: spent / total for name, spent in self.seconds.items()} if total else {}
-
-
-class _Span:
-    # a microsecond each; contextlib's generators would take several times as long
-    def __init__(self, seconds: dict[str, float], name: str) -> None:
-        self._seconds, self._name = seconds, name
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._seconds[self._name] += time.perf_counter() - self._start
 
 
 @dataclass

@@ -1,9 +1,8 @@
 """Evaluate: all agents play the same seeded episodes. Confirm: who is the best ever seen.
 
 The highest of many noisy fitnesses is biased upward. So a generation's best becomes the best of the
-run, its champion, only if it also wins on further seeds, the same for all candidates. They are
-played in waves, and no further once a candidate is clearly behind: most are, and their steps are
-lost to training. DQN agents decay after their peak: what is kept is a snapshot.
+run, its champion, only if it also wins on further seeds, the same for all candidates, played in
+waves until it is clearly behind. Agents decay after their peak: what is kept is a snapshot.
 
 Legend: P agents, E episodes of each.
 """
@@ -49,8 +48,8 @@ def play(
 ) -> Played:
     """Each agent plays one episode per seed; only episodes still running are stepped.
 
-    With fewer slots than episodes they play in waves. `on_end` is told how many episodes ended, for
-    a progress bar. What the environments raised is left to be counted in episodes.failures.
+    `on_end` is told how many episodes ended, for a progress bar. What the environments raised is
+    left to be counted in episodes.failures.
     """
     agents, count = population.size, episodes.num_envs // population.size  # slots of each
     waves, steps = list[Floats](), 0
@@ -153,8 +152,7 @@ class Confirm:
     def __call__(self, context: Context) -> None:
         """Only an agent that may beat the confirmed score plays the further episodes.
 
-        Fitness and score come from different seeds, so a standard error is allowed for. Of equals
-        the later one is kept: it has learned longer.
+        They are other seeds, so a standard error is allowed for. Of equals the later one is kept.
         """
         snapshot = context.snapshot
         snapshot.best = self.score

@@ -1,8 +1,6 @@
 """Evolve: at a generation's end, who stays, and who makes room for whose child.
 
-FollowSchedule is for a run without selection, along what another's evolution found.
-
-Legend: P agents, E episodes, L latest evaluations.
+Legend: P agents, E episodes.
 """
 
 import dataclasses
@@ -97,11 +95,9 @@ class Evolve:
     ) -> tuple[Champion, float]:
         """The parent, and its fitness: the one selected, or the best ever seen, if that was better.
 
-        DQN agents decay after their peak: going on from the peak, with other hyperparameters, is
-        often the better start. The child's replay is the selected parent's all the same. What it
-        inherits for evaluations is the score by which the best was confirmed; what it makes of
-        that, explore strategies do not learn from: the best of many scores is too good. If the
-        one selected is the best, and as it was then, its child is like any other.
+        Going on from the peak, with other hyperparameters, is often the better start. The child's
+        replay is the selected parent's all the same, its evaluations the score by which the best
+        was confirmed. Explore strategies do not learn from that: it is the best of many.
         """
         genome = snapshot.genomes[selected]
         best, score = self.confirm.champion, self.confirm.score
@@ -151,7 +147,7 @@ class Evolve:
 
 
 class FollowSchedule:
-    """Gives every agent the hyperparameters of its own step, whenever they change."""
+    """Gives every agent the hyperparameters of its own step, along what another run has found."""
 
     def __init__(self, population: Population, schedule: Schedule) -> None:
         self.population, self.schedule = population, schedule

@@ -2,8 +2,6 @@
 
 In one process the snapshot is handed on. Over several ranks it travels as bytes, and every rank
 proves by hash that it has its rows.
-
-Legend: P agents of the run, E episodes.
 """
 
 import json

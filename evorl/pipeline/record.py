@@ -1,15 +1,7 @@
-"""What is written down and shown of a generation that has ended.
-
-Record is the only writer of metrics.jsonl and lineage.jsonl; Show prints a table.
-
-Legend: P agents, E episodes.
-"""
+"""What is written down and shown of a generation that has ended."""
 
 import time
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from evorl.evolution import MEAN, Fitness, fitness_line
 from evorl.genome import Genome
@@ -59,10 +51,10 @@ class Record:
             "steps_per_second": round(rate, 1),
             "best": snapshot.best,
             "ids": [genome.id for genome in genomes],
-            "fitness": _floats(snapshot.fitness),
-            "alive": [bool(alive) for alive in snapshot.alive],
-            "loss": _floats(snapshot.loss),
-            "exploration": _floats(snapshot.exploration),
+            "fitness": snapshot.fitness.tolist(),
+            "alive": snapshot.alive.tolist(),
+            "loss": snapshot.loss.tolist(),
+            "exploration": snapshot.exploration.tolist(),
             "hyperparameters": {
                 name: [genome.hyperparameters[name] for genome in genomes]
                 for name in genomes[0].hyperparameters
@@ -93,10 +85,6 @@ class Record:
 def _steps_made(context: Context) -> int:
     """Environment steps of all ranks in the generation that has ended."""
     return context.snapshot.env_steps - context.before["env_steps"]
-
-
-def _floats(values: npt.NDArray[np.float64]) -> list[float]:
-    return [float(value) for value in values]
 
 
 class Show:

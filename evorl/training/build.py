@@ -3,17 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
+from evorl import pipeline
 from evorl.algorithms import Algorithm, Trained
 from evorl.config import NetworkConfig, RunConfig, did_you_mean, resolve
 from evorl.distributed import World, local_ranks
 from evorl.envs import (
     ActionSpec,
     EnvSpec,
-    Episodes,
     ObservationSpec,
-    VectorEnv,
     make_episodes,
     make_vector_env,
     slots_for,
@@ -24,23 +22,6 @@ from evorl.experience import PrioritisedSampler, ReplayBuffer, Replays, Sampler,
 from evorl.genome import Architecture, Genome
 from evorl.machine import check_fits, set_threads
 from evorl.networks import NetworkSpec, row_shapes
-from evorl.pipeline import (
-    AnnealBeta,
-    Broadcast,
-    Budget,
-    Collect,
-    Confirm,
-    Context,
-    Evaluate,
-    Evolve,
-    Gather,
-    Inherit,
-    Learn,
-    Record,
-    Show,
-    Storage,
-    refuse_all_dead,
-)
 from evorl.population import Population, kinds_of, wants_compiling
 from evorl.reporting import Console, Tracking
 from evorl.runs import RunDirectory
@@ -51,104 +32,53 @@ OPTIONS = ("n_step", "updates", "learning_starts")
 PER_AGENT = ("gamma", "batch_size", "learn_step")
 
 
-@dataclass(frozen=True)
 class Parts:
-    """What this rank has: its agents, their environments and replay."""
+    """What this rank has: its agents, their environments and replay; closed by the stack."""
 
-    spec: EnvSpec
-    env: VectorEnv
-    episodes: Episodes
-    genomes: list[Genome]  # of all agents that the run starts with
-    population: Population  # of this rank's
-    buffer: ReplayBuffer
-    sampler: Sampler
-    replays: Replays  # as files
+    def __init__(
+        self,
+        config: RunConfig,
+        world: World,
+        spec: EnvSpec,
+        stack: ExitStack,
+        schedule: Schedule | None = None,
+    ) -> None:
+        """Agents start as configured, or on a schedule."""
+        self.spec, self.own = spec, world.places(config.population.size)
+        self.env = make_vector_env(spec, len(self.own), config.env.num_envs)
+        stack.callback(self.env.close)
+        share = -(-config.evaluation.episodes // world.data)  # episodes for this rank to play
+        self.episodes = make_episodes(spec, slots_for(spec, len(self.own), share))
+        stack.callback(self.episodes.close)
+        networks = make_networks(config, self.env.observation, self.env.action)
+        self.genomes = make_genomes(config, networks, schedule)  # of all agents
+        self.population = make_population(config, world, networks, self.genomes)  # this rank's
+        set_threads(self.population.widest, self.population.pixels, local_ranks())
+        self.buffer, self.sampler = make_replay(config, world, self.env.observation)
+        mesh = (world.population, world.data)
+        self.replays = Replays(  # as files
+            self.buffer, self.sampler, self.own, world.data_rank, world.rank, mesh
+        )
 
 
-@dataclass(frozen=True)
 class Stages:
-    """The stages of a run. Those of the second half are the main rank's, on all agents."""
+    """The stages of a run, on every rank; which of them run where, their labels say."""
 
-    anneal: AnnealBeta  # how much of the bias of prioritised replay is corrected
-    collect: Collect  # one step of every environment
-    learn: Learn  # the updates that new steps call for
-    evaluate: Evaluate  # the generation's fitness
-    gather: Gather  # all ranks' agents become one snapshot on the main rank
-    inherit: Inherit  # children take over their parents' replays
-    broadcast: Broadcast  # every rank takes its rows of the next generation
-
-    confirm: Confirm  # who is the best ever seen
-    budget: Budget  # how long the next generation is
-    record: Record  # metrics.jsonl and lineage.jsonl
-    show: Show  # a table
-    evolve: Evolve | None  # selection and mutation
-    tracking: Tracking  # W&B and TensorBoard
-
-    def begin(self, context: Context) -> None:
-        """On the main rank, before the first generation of a run, or of what is left of one."""
-        self.budget.begin(context)
-
-    def refuse_all_dead(self, context: Context) -> None:
-        """The run ends if nobody survives."""
-        refuse_all_dead(context)
-
-    def end_episodes(self, context: Context) -> None:
-        """At a generation's end the running episodes are cut."""
-        self.collect.end_generation()
-
-    def track(self, context: Context) -> None:
-        """W&B and TensorBoard read what was recorded."""
-        self.tracking.follow()
-
-
-@dataclass(frozen=True)
-class Run:
-    """All of a run that this rank has."""
-
-    config: RunConfig
-    world: World
-    console: Console
-    storage: Storage
-    parts: Parts
-    stages: Stages
-    resumed: bool  # its folder was there already
-
-
-def make_parts(
-    config: RunConfig,
-    world: World,
-    spec: EnvSpec,
-    stack: ExitStack,
-    schedule: Schedule | None = None,
-) -> Parts:
-    """The parts of this rank, closed by the stack; agents start as configured, or on a schedule."""
-    own = world.places(config.population.size)
-    env = make_vector_env(spec, len(own), config.env.num_envs)
-    stack.callback(env.close)
-    share = -(-config.evaluation.episodes // world.data)  # episodes that are this rank's to play
-    episodes = make_episodes(spec, slots_for(spec, len(own), share))
-    stack.callback(episodes.close)
-    networks = make_networks(config, env.observation, env.action)
-    genomes = make_genomes(config, networks, schedule)
-    population = make_population(config, world, networks, genomes)
-    set_threads(population.widest, population.pixels, local_ranks())
-    buffer, sampler = make_replay(config, world, env.observation)
-    mesh = (world.population, world.data)
-    replays = Replays(buffer, sampler, own, world.data_rank, world.rank, mesh)
-    return Parts(spec, env, episodes, genomes, population, buffer, sampler, replays)
-
-
-def make_stages(
-    config: RunConfig, world: World, parts: Parts, directory: RunDirectory, console: Console
-) -> Stages:
-    """All stages, on every rank; which of them run where, their labels say."""
-    population, sampler, algorithm = parts.population, parts.sampler, config.algorithm
-    share = slice(world.data_rank, None, world.data)
-    steps = config.population.size * config.env.num_envs * world.data  # of an iteration
-    confirm = Confirm(population, parts.episodes, directory, config)
-    return Stages(
-        anneal=AnnealBeta(sampler, config.replay, config.budget, steps),
-        collect=Collect(
+    def __init__(
+        self,
+        config: RunConfig,
+        world: World,
+        parts: Parts,
+        directory: RunDirectory,
+        console: Console,
+    ) -> None:
+        population, sampler, algorithm = parts.population, parts.sampler, config.algorithm
+        steps = config.population.size * config.env.num_envs * world.data  # of an iteration
+        played = (parts.episodes, config.evaluation, config.seed)
+        share = slice(world.data_rank, None, world.data)  # episodes that this rank plays
+        # every iteration: a step of every environment, and the updates that it calls for
+        self.anneal = pipeline.AnnealBeta(sampler, config.replay, config.budget, steps)
+        self.collect = pipeline.Collect(
             world,
             population,
             parts.env,
@@ -156,27 +86,38 @@ def make_stages(
             sampler,
             n_step=algorithm.n_step,
             seed=config.seed,
-            first=world.places(config.population.size).start,
-        ),
-        learn=Learn(
+            first=parts.own.start,
+        )
+        self.learn = pipeline.Learn(
             world,
             population,
             parts.buffer,
             sampler,
             learning_starts=algorithm.learning_starts,
             updates=algorithm.updates,
-        ),
-        evaluate=Evaluate(population, parts.episodes, config.evaluation, config.seed, share),
-        gather=Gather(world, population, confirm.fitness),
-        inherit=Inherit(world, sampler),
-        broadcast=Broadcast(world, population),
-        confirm=confirm,
-        budget=Budget(config.budget, console, every=config.evaluation.every, per_iteration=steps),
-        record=Record(directory, confirm.fitness),
-        show=Show(console, confirm.fitness),
-        evolve=make_evolve(config, parts, confirm),
-        tracking=Tracking(config, directory, console),
-    )
+        )
+        # at a generation's end, on every rank: fitness, one snapshot of all, and back to each
+        self.evaluate = pipeline.Evaluate(population, *played, share)
+        self.confirm = confirm = pipeline.Confirm(population, parts.episodes, directory, config)
+        self.gather = pipeline.Gather(world, population, confirm.fitness)
+        self.inherit = pipeline.Inherit(world, sampler)
+        self.broadcast = pipeline.Broadcast(world, population)
+        # on the main rank, on all agents
+        every = config.evaluation.every
+        self.budget = pipeline.Budget(config.budget, console, every=every, per_iteration=steps)
+        self.record = pipeline.Record(directory, confirm.fitness)
+        self.show = pipeline.Show(console, confirm.fitness)
+        self.refuse_all_dead = pipeline.refuse_all_dead
+        self.evolve = make_evolve(config, parts, confirm)
+        self.tracking = Tracking(config, directory, console)
+
+    def end_episodes(self, context: pipeline.Context) -> None:
+        """At a generation's end the running episodes are cut."""
+        self.collect.end_generation()
+
+    def track(self, context: pipeline.Context) -> None:
+        """W&B and TensorBoard read what was recorded."""
+        self.tracking.follow()
 
 
 def env_spec(config: RunConfig) -> EnvSpec:
@@ -234,18 +175,20 @@ def make_networks(
     return networks
 
 
-def make_evolve(config: RunConfig, parts: Parts, confirm: Confirm) -> Evolve | None:
+def make_evolve(
+    config: RunConfig, parts: Parts, confirm: pipeline.Confirm
+) -> pipeline.Evolve | None:
     """The stage that selects and mutates; None if the configuration wants none."""
     if config.evolution.method != "evolution":
         return None
-    explore = make_explore(config.evolution.explore, _spaces(config))
-    specs, kinds = parts.population.specs, config.evolution.mutation
+    specs, evolution = parts.population.specs, config.evolution
     own = {
         name: CheckedMutation(name, resolve("mutation", name), specs, config.algorithm)
-        for name in kinds.user
+        for name in evolution.mutation.user
     }
-    mutation = Mutation(kinds, specs, explore, own)
-    return Evolve(config.evolution.selection, mutation, confirm, parts.genomes, config.seed)
+    explore = make_explore(evolution.explore, _spaces(config))
+    mutation = Mutation(evolution.mutation, specs, explore, own)
+    return pipeline.Evolve(evolution.selection, mutation, confirm, parts.genomes, config.seed)
 
 
 def make_genomes(

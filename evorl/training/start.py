@@ -1,10 +1,10 @@
 """How a run begins, and how it resumes from the newest good checkpoint as if nothing had happened.
 
-In order: `as_begun` takes the choices of the run that is there, `open_directory` makes its folder
-or opens it, and `start` brings all ranks to where the run begins or was. The main rank knows it;
-Broadcast then tells the others.
+In order: `as_begun` takes the choices of the run that is there, `make_run` makes its folder or
+opens it, and `start_run` brings all ranks to where the run begins or was.
 """
 
+import dataclasses
 import math
 import signal
 import time
@@ -15,19 +15,42 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from evorl.config import RunConfig, dump_config, parse_text
+from evorl.config import RunConfig, dump_config, parse_text, unused_options
 from evorl.distributed import World
+from evorl.envs import choose_backend
 from evorl.errors import CheckpointError, ConfigError
 from evorl.evolution import Schedule, birth
 from evorl.networks import fresh_parameters
-from evorl.pipeline import STAGES, Context, Save, Snapshot, restore_states
-from evorl.population import newborn
-from evorl.runs import LINEAGE, METRICS, Checkpoint, RunDirectory, find_started, with_known_choices
-from evorl.training.build import Parts, Run
+from evorl.pipeline import STAGES, Context, Save, Snapshot, Storage, restore_states
+from evorl.population import kinds_of, newborn
+from evorl.reporting import Console
+from evorl.runs import (
+    LINEAGE,
+    METRICS,
+    Checkpoint,
+    RunDirectory,
+    find_started,
+    make_checkpoints,
+    with_known_choices,
+)
+from evorl.training.build import Parts, Stages, env_spec
 
 AGAIN = 3.0  # seconds after which a further signal counts
 
 Resume = RunDirectory | Literal["auto"] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """All of a run that this rank has."""
+
+    config: RunConfig
+    world: World
+    console: Console
+    storage: Storage
+    parts: Parts
+    stages: Stages
+    resumed: bool  # its folder was there already
 
 
 def as_begun(config: RunConfig, world: World) -> RunConfig:
@@ -36,15 +59,26 @@ def as_begun(config: RunConfig, world: World) -> RunConfig:
     return parse_text(text, "config of the main rank")
 
 
-def open_directory(
+def make_run(
     config: RunConfig,
-    parts: Parts,
     world: World,
-    schedule: Schedule | None,
-    resume: Resume,
     stack: ExitStack,
-) -> tuple[RunDirectory, bool]:
-    """The run's folder, made and locked by the main rank, and whether it was there already."""
+    console: Console | None = None,
+    schedule: Schedule | None = None,
+    resume: Resume = None,
+) -> Run:
+    """All that a run has on this rank, closed by the stack; its folder is made, or opened."""
+    console = console if console and world.main else Console(quiet=True)
+    stack.callback(console.close)
+    spec, size = env_spec(config), len(world.places(config.population.size))
+    # What `auto` stands for is measured on the main rank: all must take the same.
+    chosen = choose_backend(spec, size, config.env.num_envs) if world.main else None
+    backend, reason = world.broadcast_json(chosen)
+    parts = Parts(config, world, dataclasses.replace(spec, backend=backend), stack, schedule)
+    # From now on with what `auto` stood for, so that whoever runs it again does the same.
+    env = config.env.model_copy(update={"backend": parts.env.backend})
+    compiled = parts.population.compiled is not None
+    config = config.model_copy(update={"env": env, "compile": compiled})
     directory = None
     if world.main:
         if_exists = config.run.if_exists
@@ -60,14 +94,44 @@ def open_directory(
             directory.write_config(dump_config(config))  # last: now the run has begun
     sent = directory and [str(directory.path.absolute()), resume is not None]
     path, resumed = world.broadcast_json(sent)
-    return directory or RunDirectory(Path(path)), resumed
+    directory = directory or RunDirectory(Path(path))
+    storage = Storage(directory, make_checkpoints(config, directory, schedule))
+    stages = Stages(config, world, parts, directory, console)
+    run = Run(config, world, console, storage, parts, stages, resumed)
+    if world.main:
+        stack.callback(stages.tracking.close)
+        console.say(f"environments: {backend} ({reason})")
+        _introduce(run)
+        console.start(config.budget.env_steps, "training", "step")
+    return run
+
+
+def _introduce(run: Run) -> None:
+    config, world, console, population = run.config, run.world, run.console, run.parts.population
+    compiled, limit = population.compiled is not None, run.parts.env.max_episode_steps
+    groups = len(set(kinds_of(population.specs, run.parts.genomes, compiled)))
+    console.say(
+        f"agents:       {config.population.size} in {groups} group{'s' * (groups != 1)},"
+        f" {'compiled' if compiled else 'eager'} updates,"
+        f" {config.env.num_envs} environments each of {config.env.id}"
+    )
+    if world.size > 1:
+        mesh = f"population {world.population} × data {world.data}"
+        console.say(f"ranks:        {world.size} on {world.device.type}, {mesh}")
+    console.say(f"run:          {run.storage.directory.path}")
+    for line in unused_options(
+        config, images=any(getattr(spec, "image", None) for spec in population.specs.values())
+    ):
+        console.warn(line)
+    if limit is not None and config.evaluation.every < 2 * limit:
+        console.warn(
+            f"evaluation.every={config.evaluation.every} is less than two episodes of up to {limit}"
+            f" steps, and running episodes are cut there; {2 * limit} or more is better"
+        )
 
 
 def start_run(run: Run, context: Context, save: Save) -> None:
-    """Bring all ranks to the first generation, or to the one that the newest checkpoint is before.
-
-    What is restored and what is checked against it belongs to `save`: what is in a checkpoint.
-    """
+    """Bring all ranks to the first generation, or to where the newest checkpoint is."""
     checkpoint = _find(run) if run.resumed else None
     if run.world.main:
         if checkpoint is None:
@@ -95,7 +159,7 @@ def _begin(run: Run, context: Context) -> None:
     weights = [fresh_parameters(parts.population.specs, genome, seed) for genome in parts.genomes]
     alive = [True] * len(weights)
     context.snapshot = Snapshot(parts.genomes, [newborn(own) for own in weights], alive)
-    run.stages.begin(context)
+    run.stages.budget.begin(context)
 
 
 def _restore(run: Run, context: Context, checkpoint: Checkpoint, save: Save) -> None:
@@ -122,7 +186,7 @@ def _plan(run: Run, context: Context, other_budget: bool) -> None:
     ended = snapshot.finished
     if other_budget:
         snapshot.last, snapshot.finished = False, stages.confirm.reached
-    stages.begin(context)
+    stages.budget.begin(context)
     if ended and not snapshot.finished and not snapshot.evolved:
         stages.refuse_all_dead(context)
         if stages.evolve is not None:

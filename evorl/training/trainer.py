@@ -8,26 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import evorl
-from evorl.config import RunConfig, load_config, parse_config, unused_options
+from evorl.config import RunConfig, load_config, parse_config
 from evorl.distributed import World
-from evorl.envs import EnvSpec, choose_backend
 from evorl.evolution import Schedule
-from evorl.pipeline import (
-    Callback,
-    Callbacks,
-    Context,
-    FollowSchedule,
-    Save,
-    Storage,
-    Task,
-    generation_ends,
-)
-from evorl.population import kinds_of
+from evorl.pipeline import Callback, Callbacks, Context, FollowSchedule, Save, Task, generation_ends
 from evorl.reporting import Console, refuse_missing
-from evorl.runs import LINEAGE, METRICS, make_checkpoints
-from evorl.training.build import Parts, Run, env_spec, make_parts, make_stages
+from evorl.runs import LINEAGE, METRICS
 from evorl.training.score import Score, score_run
-from evorl.training.start import Resume, as_begun, open_directory, start_run
+from evorl.training.start import Resume, Run, as_begun, make_run, start_run
 
 MAIN = ("main",)
 
@@ -144,71 +132,6 @@ def _configured(
     if isinstance(config, Mapping):
         return parse_config(dict(config), overrides)
     return load_config(config, overrides)
-
-
-def make_run(
-    config: RunConfig,
-    world: World,
-    stack: ExitStack,
-    console: Console | None = None,
-    schedule: Schedule | None = None,
-    resume: Resume = None,
-) -> Run:
-    """All that a run has on this rank, closed by the stack; its folder is made, or opened."""
-    console = console if console and world.main else Console(quiet=True)
-    stack.callback(console.close)
-    spec, reason = choose_environments(config, world)
-    parts = make_parts(config, world, spec, stack, schedule)
-    config = _resolved(config, parts)
-    directory, resumed = open_directory(config, parts, world, schedule, resume, stack)
-    storage = Storage(directory, make_checkpoints(config, directory, schedule))
-    stages = make_stages(config, world, parts, directory, console)
-    run = Run(config, world, console, storage, parts, stages, resumed)
-    if world.main:
-        stack.callback(stages.tracking.close)
-        console.say(f"environments: {spec.backend} ({reason})")
-        _introduce(run)
-        console.start(config.budget.env_steps, "training", "step")
-    return run
-
-
-def choose_environments(config: RunConfig, world: World) -> tuple[EnvSpec, str]:
-    """What `auto` stands for is measured on the main rank: all must take the same."""
-    spec, size = env_spec(config), len(world.places(config.population.size))
-    chosen = choose_backend(spec, size, config.env.num_envs) if world.main else None
-    backend, reason = world.broadcast_json(chosen)
-    return dataclasses.replace(spec, backend=backend), reason
-
-
-def _resolved(config: RunConfig, parts: Parts) -> RunConfig:
-    """The configuration with what `auto` stood for, so that whoever runs it again does the same."""
-    env = config.env.model_copy(update={"backend": parts.env.backend})
-    compiled = parts.population.compiled is not None
-    return config.model_copy(update={"env": env, "compile": compiled})
-
-
-def _introduce(run: Run) -> None:
-    config, world, console, population = run.config, run.world, run.console, run.parts.population
-    compiled, limit = population.compiled is not None, run.parts.env.max_episode_steps
-    groups = len(set(kinds_of(population.specs, run.parts.genomes, compiled)))
-    console.say(
-        f"agents:       {config.population.size} in {groups} group{'s' * (groups != 1)},"
-        f" {'compiled' if compiled else 'eager'} updates,"
-        f" {config.env.num_envs} environments each of {config.env.id}"
-    )
-    if world.size > 1:
-        mesh = f"population {world.population} × data {world.data}"
-        console.say(f"ranks:        {world.size} on {world.device.type}, {mesh}")
-    console.say(f"run:          {run.storage.directory.path}")
-    for line in unused_options(
-        config, images=any(getattr(spec, "image", None) for spec in population.specs.values())
-    ):
-        console.warn(line)
-    if limit is not None and config.evaluation.every < 2 * limit:
-        console.warn(
-            f"evaluation.every={config.evaluation.every} is less than two episodes of up to {limit}"
-            f" steps, and running episodes are cut there; {2 * limit} or more is better"
-        )
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

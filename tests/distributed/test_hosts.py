@@ -132,7 +132,6 @@ def test_a_cut_cable_ends_both_with_a_clear_error(hosts, tmp_path):
     while "error: " not in machines[0].said():
         assert time.monotonic() < cut + 10 + 30, machines[0].said()  # and what a busy machine takes
         time.sleep(0.1)
-    assert "rank 1 d" in machines[0].said()  # did not come, or does not answer: wherever it was cut
     assert machines[0].wait(60) != 0, machines[0].said()
     assert processes(hosts[0]) == []
     # The rank behind the cut cable ends, too; its launcher is torch's, and waits for longer.

@@ -20,9 +20,8 @@ from accelerate import Accelerator
 
 from evorl.cli.errors import one_line_errors
 from evorl.config import parse_config
-from evorl.distributed import launch, store, world as world_module
-from evorl.distributed.launch import local_ranks
-from evorl.distributed.store import read_on_main_rank
+from evorl.distributed import launch, world as world_module
+from evorl.distributed.launch import local_ranks, read_on_main_rank
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
 from evorl.errors import ConfigError, RunError
@@ -34,7 +33,7 @@ from evorl.pipeline.context import Context
 from evorl.population.population import Population
 from evorl.reporting.console import Console
 from evorl.runs.directory import RunDirectory
-from evorl.training.build import make_parts, make_stages
+from evorl.training.build import Parts, Stages
 from evorl.training.start import ending_on_signals
 from evorl.training.trainer import train
 
@@ -197,7 +196,6 @@ def lose_rank_1(folder):
 
     A group that has timed out is of no more use: each way has its own, and all wait at once.
     """
-    store.PATIENCE = 1.0
     ways = {
         "broadcast": lambda world: world.broadcast(b"payload"),
         "agree": lambda world: world.agree(True),
@@ -229,7 +227,6 @@ def lose_rank_1(folder):
 
 def case_four(folder):
     """Every mesh of four ranks, ranks that do not come, and one that ends with its own error."""
-    usual_patience, store.PATIENCE = store.PATIENCE, 1.0
     meshes = [{}, {"data": 2}, {"population": 1, "data": 4}]
     worlds = [World.start(AGENTS, timeout=60, **mesh) for mesh in meshes]
     for world in worlds:
@@ -245,8 +242,7 @@ def case_four(folder):
     if rank != 2:
         say(folder, "late-average", failure(impatient[1].average_, torch.zeros(3)))
     first.barrier("the end")
-    usual, launch.SPEAKS_AFTER = launch.SPEAKS_AFTER, 1.0
-    store.PATIENCE = usual_patience - usual + launch.SPEAKS_AFTER
+    launch.SPEAKS_AFTER = 1.0
     with one_line_errors(), ending_on_signals():  # as a command does
         if rank != 3:
             first.barrier("rank 3 does not come")
@@ -357,9 +353,9 @@ def case_own_replay(folder):
     with ExitStack() as stack:
         world = World.start(4)
         stack.callback(world.close)
-        parts = make_parts(config, world, EnvSpec("CartPole-v1", "sync"), stack)
+        parts = Parts(config, world, EnvSpec("CartPole-v1", "sync"), stack)
         directory = RunDirectory(folder)
-        stages = make_stages(config, world, parts, directory, Console(quiet=True))
+        stages = Stages(config, world, parts, directory, Console(quiet=True))
         draw, context = stages.learn.loader.draw, Context(len(world.places(4)))
 
         def watched(plans):
