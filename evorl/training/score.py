@@ -2,6 +2,7 @@
 
 import platform
 import time
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -88,7 +89,13 @@ def play_alone(
     try:
         played, counted = play(population, episodes, seeds, max_steps, console.advance), Context(1)
         count_failures(counted, episodes.failures)  # as many are allowed as in the run before
-        return played, counted.failures
+        if count := counted.failures:
+            warnings.warn(
+                f"held-out score: {count} failure{'s' * (count != 1)} of environments; an episode"
+                " that broke off counts with what it had returned until then",
+                stacklevel=3,
+            )
+        return played, count
     finally:
         episodes.close()
         console.close()
