@@ -7,7 +7,7 @@ waves until it is clearly behind. Agents decay after their peak: what is kept is
 Legend: P agents, E episodes of each.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -207,18 +207,19 @@ class Confirm:
         alone = Population([snapshot.genomes[agent]], self.networks, self.algorithm)
         alone.rebuild(alone.genomes, [newborn(snapshot.states[agent].online)])
         returns = np.zeros(0)
-        for wave in _waves(len(self.seeds)):
-            played = play(alone, self.episodes, self.seeds[wave], self.max_steps)
+        while len(returns) < len(self.seeds):
+            if self._clearly_behind(returns):
+                return None
+            wave = self.seeds[len(returns) : max(FIRST_WAVE, 2 * len(returns))]
+            played = play(alone, self.episodes, wave, self.max_steps)
             count_failures(snapshot, self.episodes.failures)
             snapshot.evaluation_steps += played.steps
             returns = np.append(returns, played.returns[0])
-            if len(returns) < len(self.seeds) and self._clearly_behind(returns):
-                return None
         return returns
 
     def _clearly_behind(self, returns: Floats) -> bool:
         """By more than a standard error of the difference on the seeds played so far."""
-        if self.returns is None or not np.isfinite(self.returns).all():
+        if not len(returns) or self.returns is None or not np.isfinite(self.returns).all():
             return False
         lead, error = self.fitness.lead(returns, self.returns[: len(returns)])
         return bool(lead + np.nan_to_num(error) < 0)
@@ -239,11 +240,3 @@ class Confirm:
         self.champion = Champion(**values | {"genome": genome, "state": state})
         self.returns = tensors["returns"].numpy().copy()
         self.directory.save_best(self.returned())
-
-
-def _waves(episodes: int) -> Iterator[slice]:
-    """Parts of the further episodes, of which each but the last doubles what has been played."""
-    start, end = 0, min(FIRST_WAVE, episodes)
-    while start < episodes:
-        yield slice(start, end)
-        start, end = end, min(2 * end, episodes)
