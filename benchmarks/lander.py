@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from evorl import Context, EnvSpec, make_vector_env, parse_config
+from evorl.distributed import World
 from evorl.envs import Step, VectorEnv
 from evorl.pipeline import Collect, Learn
-from evorl.training.build import make_networks, make_population, make_replay
+from evorl.training.build import make_genomes, make_networks, make_population, make_replay
 
 ENVS = 8  # environments an agent; one update per environment step
 
@@ -54,11 +55,12 @@ class LanderLoop:
         spec = EnvSpec(config.env.id, "sync")
         self.env = Followed(*(make_vector_env(spec, size, ENVS) for _ in range(2)))
         networks = make_networks(config, self.env.observation, self.env.action)
-        self.population = make_population(config, networks)
-        self.buffer, self.sampler = make_replay(config, self.env.observation)
+        world = World.start(size)
+        self.population = make_population(config, world, networks, make_genomes(config, networks))
+        self.buffer, self.sampler = make_replay(config, world, self.env.observation)
         parts = (self.population, self.env, self.buffer, self.sampler)
-        self.collect = Collect(*parts, n_step=1, seed=1)
-        self.learn = Learn(self.population, self.buffer, self.sampler)
+        self.collect = Collect(world, *parts, n_step=1, seed=1)
+        self.learn = Learn(world, self.population, self.buffer, self.sampler)
         self.context = Context(size)
         for _ in range(150):
             self.round()

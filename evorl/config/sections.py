@@ -226,7 +226,6 @@ class CheckpointConfig(Section):
     every: Count = option(1, "Generations between checkpoints.")
     keep: int = option(2, "Newest checkpoints that stay.", ge=1, le=1000)
     replay: bool = option(True, "Whether replays are kept; else a resumed run collects again.")
-    shared_filesystem: AutoBool = option("auto", "Whether all ranks see the run's folder.")
 
 
 class TrackingConfig(Section):

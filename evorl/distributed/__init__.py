@@ -9,11 +9,8 @@ if TYPE_CHECKING:
         is_main_process_of_launch,
         let_main_speak_first,
         local_ranks,
-        may_restart,
+        read_on_main_rank,
     )
-    from evorl.distributed.mesh import Mesh, lay_out
-    from evorl.distributed.replicas import Replicas
-    from evorl.distributed.store import read_on_main_rank
-    from evorl.distributed.world import World
+    from evorl.distributed.world import Mesh, World, lay_out
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

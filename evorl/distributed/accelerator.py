@@ -9,9 +9,7 @@ import torch.distributed as dist
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import InitProcessGroupKwargs, parse_flag_from_env  # type: ignore[import-untyped]
 
-from evorl.distributed.failure import rank_errors
-from evorl.distributed.launch import local_ranks, rank, restarts
-from evorl.distributed.store import launcher_store
+from evorl.distributed.launch import launcher_store, local_ranks, rank, rank_errors, restarts
 from evorl.errors import ConfigError
 
 CHECK = "check the address and port of the main process, and that all machines were started"
@@ -22,11 +20,17 @@ def make_accelerator(ranks: int, timeout: float) -> tuple[Any, bool]:
 
     Where it raises, that group is closed.
     """
-    wait = InitProcessGroupKwargs(timeout=timedelta(seconds=timeout))
     had_group = dist.is_initialized()
     try:
-        accelerator = _connect(ranks, wait)
-        _check_ranks(accelerator, ranks)
+        accelerator = _connect(ranks, timedelta(seconds=timeout))
+        if accelerator.num_processes != ranks:
+            raise ConfigError(
+                f"WORLD_SIZE: {ranks} ranks were launched, but Accelerate counts"
+                f" {accelerator.num_processes}; make no Accelerator before the World, and start"
+                " with accelerate launch and a file of configs/accelerate"
+            )
+        if ranks > 1 and not dist.is_initialized():
+            raise RuntimeError("a World was closed in this process: its ranks cannot meet again")
     except BaseException:
         if dist.is_initialized() and not had_group:
             dist.destroy_process_group()
@@ -34,26 +38,21 @@ def make_accelerator(ranks: int, timeout: float) -> tuple[Any, bool]:
     return accelerator, dist.is_initialized() and not had_group
 
 
-def _connect(ranks: int, wait: InitProcessGroupKwargs) -> Any:
+def _connect(ranks: int, timeout: timedelta) -> Any:
     cpu = _on_cpu(ranks)
     connecting = rank_errors(f"start: {ranks} ranks did not find each other", CHECK)
     try:
         with connecting if ranks > 1 else nullcontext():
             if ranks > 1 and restarts() and not dist.is_initialized():
-                _make_group_again(ranks, "gloo" if cpu else "nccl", wait.timeout)
-            return Accelerator(cpu=cpu, kwargs_handlers=[wait])
+                # The launcher's own store lives on after a restart, with the addresses of ranks
+                # that are dead: torch would take them.
+                store, backend = launcher_store(timeout), "gloo" if cpu else "nccl"
+                dist.init_process_group(
+                    backend, timeout=timeout, world_size=ranks, rank=rank(), store=store
+                )
+            return Accelerator(cpu=cpu, kwargs_handlers=[InitProcessGroupKwargs(timeout=timeout)])
     except ValueError as error:  # such as mixed precision that this device does not have
         raise ConfigError(f"accelerate: {' '.join(str(error).split())}") from error
-
-
-def _make_group_again(ranks: int, backend: str, timeout: timedelta) -> None:
-    """A process group that knows nothing of the one before the launcher started all ranks again.
-
-    The launcher's store lives on, with the addresses of ranks that are dead: torch would take them.
-    """
-    dist.init_process_group(
-        backend, store=launcher_store(timeout), rank=rank(), world_size=ranks, timeout=timeout
-    )
 
 
 def _on_cpu(ranks: int) -> bool:
@@ -75,14 +74,3 @@ def _on_cpu(ranks: int) -> bool:
             " fewer, or set ACCELERATE_USE_CPU=true"
         )
     return False
-
-
-def _check_ranks(accelerator: Any, ranks: int) -> None:
-    if accelerator.num_processes != ranks:
-        raise ConfigError(
-            f"WORLD_SIZE: {ranks} ranks were launched, but Accelerate counts"
-            f" {accelerator.num_processes}; make no Accelerator before the World, and start with"
-            " accelerate launch and a file of configs/accelerate"
-        )
-    if ranks > 1 and not dist.is_initialized():
-        raise RuntimeError("a World was closed in this process: its ranks cannot meet again")

@@ -1,5 +1,8 @@
 """The ranks of a run. There always is a World: one process is a world of size 1.
 
+Ranks are a mesh, population × data. Along population they hold different agents, along data the
+same ones: rank = population_rank * data + data_rank.
+
     world = World.start(agents=8)
     mine = world.places(8)  # the agents of this rank
     world.average_(gradients)  # over the ranks with the same agents
@@ -9,26 +12,69 @@ Every method but send and receive is for all ranks together: one entered by some
 for the others until the time-out. With one rank each is trivial, and torch.distributed unused.
 """
 
-import secrets
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Literal
 
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from evorl.distributed.accelerator import make_accelerator
-from evorl.distributed.failure import rank_errors
-from evorl.distributed.launch import launched_ranks
-from evorl.distributed.mesh import Mesh, lay_out
-from evorl.distributed.store import RollCall
-from evorl.errors import ConfigError, RunError
+from evorl.distributed.launch import launched_ranks, rank_errors
+from evorl.errors import ConfigError
 
 CHUNK = 64 * 2**20  # bytes of one message
-TOKEN = ".seen-by-all-ranks-"  # a file
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The size of each axis."""
+
+    population: int
+    data: int
+
+    @property
+    def size(self) -> int:
+        """All ranks."""
+        return self.population * self.data
+
+    def data_lines(self) -> list[list[int]]:
+        """The ranks with the same agents, one list for each population rank."""
+        return [list(range(i, i + self.data)) for i in range(0, self.size, self.data)]
+
+    def places(self, agents: int, rank: int) -> range:
+        """The agents of a rank: next to each other, the first ranks with one more if need be."""
+        i = rank // self.data
+        each, more = divmod(agents, self.population)
+        return range(i * each + min(i, more), (i + 1) * each + min(i + 1, more))
+
+    def owner(self, agents: int, place: int) -> int:
+        """The first rank that holds an agent: its data rank is 0."""
+        ranks = range(0, self.size, self.data)
+        return next(rank for rank in ranks if place in self.places(agents, rank))
+
+
+def lay_out(
+    ranks: int, agents: int, population: int | Literal["auto"] = "auto", data: int = 1
+) -> Mesh:
+    """The mesh of all ranks; refused unless it uses each of them and gives each an agent."""
+    if isinstance(population, str):  # auto
+        population = 1 if data > ranks else ranks // max(data, 1)
+    if population * data != ranks:
+        raise ConfigError(
+            f"mesh: population {population} × data {data} takes {population * data} ranks, got"
+            f" {ranks}; start as many with accelerate launch --num_processes, or change mesh"
+        )
+    if population > agents:
+        raise ConfigError(
+            f"mesh.population: every rank along it needs an agent, got {population} ranks for"
+            f" {agents}; start fewer ranks, raise population.size, or raise mesh.data"
+        )
+    return Mesh(population, data)
 
 
 class World:
@@ -59,21 +105,20 @@ class World:
         self, accelerator: Any, mesh: Mesh, timeout: float, owns_process_group: bool = False
     ) -> None:
         self.accelerator = accelerator  # mixed precision and trackers come from here
-        self.device = _plain(accelerator.device)
+        # With several ranks Accelerate says cpu:0, which is not equal to the cpu of a tensor.
+        on_cpu = accelerator.device.type == "cpu"
+        self.device: torch.device = torch.device("cpu") if on_cpu else accelerator.device
         self.rank: int = accelerator.process_index
-        self.size = mesh.size
+        self.mesh, self.size = mesh, mesh.size
         self.population, self.data = mesh.population, mesh.data
-        self.population_rank = mesh.population_rank(self.rank)
-        self.data_rank = mesh.data_rank(self.rank)
+        self.data_rank = self.rank % mesh.data
         self.main = self.rank == 0
-        self._mesh = mesh
         self._owns_process_group = owns_process_group
         if self.size > 1:
             self._limit = limit = timedelta(seconds=timeout)
             with rank_errors(f"start: rank {self.rank} lost another one"):
                 # Control traffic: on the host, also where the default group is NCCL's.
                 self._control = dist.new_group(backend="gloo", timeout=limit)
-                self._roll_call = RollCall(self.rank, limit)
                 if self.data > 1:
                     self._replicas, _ = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
                         mesh.data_lines(), timeout=limit
@@ -103,11 +148,7 @@ class World:
 
     def places(self, agents: int) -> range:
         """The agents of this rank."""
-        return self._mesh.places(agents, self.rank)
-
-    def owner(self, agents: int, place: int) -> int:
-        """The first rank that holds an agent: its data rank is 0."""
-        return self._mesh.owner(agents, place)
+        return self.mesh.places(agents, self.rank)
 
     def gather(self, payload: bytes) -> list[bytes] | None:
         """Every rank's payload, by rank, on the main one; None elsewhere."""
@@ -125,69 +166,51 @@ class World:
 
     def broadcast(self, payload: bytes | None) -> bytes:
         """The main rank's payload on every rank; what the others bring does not count."""
-        if self.main and payload is None:
-            raise ValueError("the main rank has nothing to broadcast")
         return self._broadcast(payload if self.main else None, 0)
+
+    def broadcast_json(self, value: Any) -> Any:
+        """The main rank's plain value on every rank; what the others bring does not count."""
+        return json.loads(self.broadcast(json.dumps(value).encode()))
 
     def send(self, payload: bytes, to: int) -> None:
         """Give another rank a payload; returns when it receives."""
-        self._check_other(to)
-        with self._errors(f"send: rank {self.rank} lost rank {to}", [to]):
+        with rank_errors(f"send: rank {self.rank} lost rank {to}"):
             pass_bytes(payload, lambda part: dist.send(part, to, group=self._control))
 
     def receive(self, source: int) -> bytes:
         """The next payload that a rank sends to this one."""
-        self._check_other(source)
-        with self._errors(f"receive: rank {self.rank} lost rank {source}", [source]):
+        with rank_errors(f"receive: rank {self.rank} lost rank {source}"):
             return pass_bytes(None, lambda part: dist.recv(part, source, group=self._control))
 
     @torch.no_grad()
     def average_(self, tensor: Tensor) -> None:
         """The mean over the ranks with the same agents, in place and in the same bits on each."""
         if self.data > 1:
-            self.sum_(tensor)
+            self._reduce_(tensor, dist.ReduceOp.SUM)
             tensor.div_(self.data)  # gloo knows no mean
 
-    @torch.no_grad()
-    def sum_(self, tensor: Tensor) -> None:
-        """The sum over the ranks with the same agents, in place."""
-        self._reduce_(tensor, dist.ReduceOp.SUM)
+    def total(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The sum over the ranks with the same agents."""
+        return self._reduced(values, dist.ReduceOp.SUM)
 
-    @torch.no_grad()
-    def max_(self, tensor: Tensor) -> None:
-        """The largest over the ranks with the same agents, in place."""
-        self._reduce_(tensor, dist.ReduceOp.MAX)
+    def highest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The largest over the ranks with the same agents."""
+        return self._reduced(values, dist.ReduceOp.MAX)
 
     def agree(self, flag: bool) -> bool:
         """Whether any rank says so."""
         if self.size == 1:
             return flag
         said = torch.tensor([int(flag)])
-        with self._errors(f"agree: rank {self.rank} lost another one", range(self.size)):
+        with rank_errors(f"agree: rank {self.rank} lost another one"):
             dist.all_reduce(said, dist.ReduceOp.MAX, group=self._control)
         return bool(said)
 
     def barrier(self, where: str) -> None:
         """Wait for all ranks; a RunError names `where` and who did not come in time, or left."""
         if self.size > 1:
-            lost = f"{where}: rank {self.rank} lost another one"
-            with self._errors(lost, range(self.size)):
+            with rank_errors(f"{where}: rank {self.rank} lost another one"):
                 dist.monitored_barrier(self._control, self._limit, wait_all_ranks=True)
-
-    def shares_disk(self, folder: Path | None, setting: Literal["auto"] | bool = "auto") -> bool:
-        """Whether all ranks see the main rank's folder, which it alone knows.
-
-        By the setting, or tried: the main rank leaves a file there.
-        """
-        tried = setting == "auto" and self.size > 1
-        token = _token(folder, tried) if self.main and folder is not None else None
-        if not tried:
-            return setting is not False
-        path = Path(self.broadcast(str(token).encode()).decode())
-        blind = self.agree(not path.exists())
-        if token is not None:
-            token.unlink()
-        return not blind
 
     def close(self) -> None:
         """Leave the others, once; a process with several ranks cannot start a World after that."""
@@ -198,31 +221,21 @@ class World:
     def _broadcast(self, payload: bytes | None, source: int) -> bytes:
         if self.size == 1 and payload is not None:
             return payload
-        lost = f"broadcast from rank {source}: rank {self.rank} lost another one"
-        with self._errors(lost, range(self.size)):
+        with rank_errors(f"broadcast from rank {source}: rank {self.rank} lost another one"):
             return pass_bytes(
                 payload, lambda part: dist.broadcast(part, source, group=self._control)
             )
 
+    def _reduced(self, values: npt.NDArray[Any], how: Any) -> npt.NDArray[Any]:
+        if self.data == 1:
+            return values
+        found = torch.from_numpy(values.copy()).to(self.device)
+        self._reduce_(found, how)
+        return found.cpu().numpy()
+
     def _reduce_(self, tensor: Tensor, how: Any) -> None:
-        if self.data > 1:
-            lost = f"all-reduce: rank {self.rank} lost one with the same agents"
-            first = self.rank - self.data_rank
-            with self._errors(lost, range(first, first + self.data)):
-                dist.all_reduce(tensor, how, group=self._replicas)
-
-    def _errors(self, lost: str, others: Iterable[int]) -> AbstractContextManager[None]:
-        """An error of torch's becomes one that names those of the others that don't answer."""
-        return rank_errors(lost, silent=lambda: self._roll_call.silent(others))
-
-    def _check_other(self, rank: int) -> None:
-        if rank == self.rank or not 0 <= rank < self.size:
-            raise ValueError(f"rank {self.rank} of {self.size} cannot exchange with rank {rank}")
-
-
-def _plain(device: torch.device) -> torch.device:
-    """With several ranks Accelerate says cpu:0, which is not equal to the cpu of a tensor."""
-    return torch.device("cpu") if device.type == "cpu" else device
+        with rank_errors(f"all-reduce: rank {self.rank} lost one with the same agents"):
+            dist.all_reduce(tensor, how, group=self._replicas)
 
 
 def pass_bytes(payload: bytes | None, pass_on: Callable[[Tensor], object]) -> bytes:
@@ -235,16 +248,3 @@ def pass_bytes(payload: bytes | None, pass_on: Callable[[Tensor], object]) -> by
         # torch wants a buffer that it could write: bytes are copied
         pass_on(torch.frombuffer(bytearray(part) if part.readonly else part, dtype=torch.uint8))
     return bytes(buffer)
-
-
-def _token(folder: Path, leave: bool) -> Path:
-    """A file that nobody else has; those of runs that were killed here go."""
-    token = folder.absolute() / f"{TOKEN}{secrets.token_hex(8)}"
-    try:
-        for old in folder.glob(f"{TOKEN}*"):
-            old.unlink(missing_ok=True)
-        if leave:
-            token.touch()
-    except OSError as error:
-        raise RunError(f"{folder}: cannot be written: {error.strerror or error}") from None
-    return token

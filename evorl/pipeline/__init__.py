@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.pipeline.budget import Budget, RefuseAllDead, generation_ends
+    from evorl.pipeline.budget import Budget, generation_ends, refuse_all_dead
     from evorl.pipeline.callbacks import Callback, Callbacks, Event
-    from evorl.pipeline.champion import Confirm
     from evorl.pipeline.collect import Collect
     from evorl.pipeline.context import Context, count_failures
-    from evorl.pipeline.evaluate import Evaluate, Played, play
+    from evorl.pipeline.evaluate import Confirm, Evaluate, Played, play
     from evorl.pipeline.evolve import Evolve, FollowSchedule
-    from evorl.pipeline.exchange import Exchange, Inherit
-    from evorl.pipeline.gather import Broadcast, Gather
+    from evorl.pipeline.gather import Broadcast, Gather, Inherit
     from evorl.pipeline.learn import AnnealBeta, Learn
     from evorl.pipeline.record import Record, Show
     from evorl.pipeline.save import Save, Storage, restore_states

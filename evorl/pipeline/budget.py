@@ -1,11 +1,6 @@
-"""Generations: how long each is, what ends with it, and when the environment steps are spent.
-
-A generation's length is settled before it begins, from what all ranks have spent so far: so every
-rank ends it in the same iteration, without asking the others.
-"""
+"""Generations: how long each is, what ends with it, and when the environment steps are spent."""
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +9,6 @@ from evorl.errors import RunError
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Progress, Snapshot
 from evorl.reporting import Console
-from evorl.runs import BEST, CHECKPOINTS, RunDirectory
 
 
 def generation_ends(context: Context) -> bool:
@@ -22,16 +16,11 @@ def generation_ends(context: Context) -> bool:
     return context.iteration + 1 >= context.ends
 
 
-def spent(config: BudgetConfig, progress: Progress) -> int:
-    """Environment steps that count against the budget."""
-    return config.spent(progress.env_steps, progress.evaluation_steps)
-
-
 class Budget:
     """Plans generations, and moves the bar.
 
-    If evaluations count, too, a generation leaves room for its own, at the cost of the last one;
-    and none begins that could not be scored.
+    A generation's length is settled before it begins, from what all ranks have spent so far: so
+    every rank ends it in the same iteration. If evaluations count, it leaves room for its own.
     """
 
     def __init__(
@@ -45,14 +34,14 @@ class Budget:
     def begin(self, context: Context) -> None:
         """Before the first generation of a run, or of what is left of one."""
         snapshot, self._shown = context.snapshot, 0
-        self._show(spent(self.config, snapshot))
+        self._show(self._spent(snapshot))
         self._evaluated = snapshot.evaluation_steps
         self._plan(snapshot, snapshot.begins)
 
     def __call__(self, context: Context) -> None:
         """At a generation's end, on the steps of all ranks: finished, or how long is the next?"""
         snapshot = context.snapshot
-        self._show(spent(self.config, snapshot))
+        self._show(self._spent(snapshot))
         snapshot.latest_evaluation = snapshot.evaluation_steps - self._evaluated
         self._evaluated = snapshot.evaluation_steps
         snapshot.finished |= snapshot.last
@@ -64,7 +53,7 @@ class Budget:
 
     def _plan(self, snapshot: Snapshot, start: int) -> None:
         ahead = snapshot.latest_evaluation if self.config.counts == "all" else 0
-        left = self.config.env_steps - spent(self.config, snapshot) - ahead
+        left = self.config.env_steps - self._spent(snapshot) - ahead
         snapshot.finished |= left <= 0
         length = min(self.every, -(-left // self.per_iteration))
         snapshot.begins, snapshot.ends = start, start + length
@@ -72,41 +61,28 @@ class Budget:
         # generation may leave a few unspent: no further one is worth its evaluation.
         snapshot.last = length < self.every
 
+    def _spent(self, progress: Progress) -> int:
+        return self.config.spent(progress.env_steps, progress.evaluation_steps)
+
     def _show(self, now: int) -> None:
         self.console.advance(now - self._shown)
         self._shown = now
 
 
-class RefuseAllDead:
-    """Ends a run that nobody survives; if they died at its very end, it cannot be resumed."""
-
-    def __init__(self, directory: RunDirectory) -> None:
-        self.directory = directory
-
-    def __call__(self, context: Context) -> None:
-        """After the evaluation of all ranks."""
-        snapshot = context.snapshot
-        if np.isfinite(snapshot.fitness).any():
-            return
-        if snapshot.finished:
-            warnings.warn(
-                f"all agents are dead in generation {snapshot.ended}, the last: what the run"
-                " returns is the best agent from before; to train further, start a new run with a"
-                " smaller algorithm.lr",
-                stacklevel=2,
-            )
-            return
-        best, last = self.directory.path / BEST, self._last_good(snapshot.ended)
-        left = f"{best} has the best agent there was" if best.exists() else "none was kept"
-        left += f", {last} is the last good checkpoint" if last else ""
-        raise RunError(
-            f"{self.directory.path}: all agents are dead in generation {snapshot.ended},"
-            " their loss, weights or returns are not finite; try a smaller algorithm.lr"
-            f" ({left})"
+def refuse_all_dead(context: Context) -> None:
+    """Ends a run that nobody survives; if they died at its very end, it only warns."""
+    snapshot = context.snapshot
+    if np.isfinite(snapshot.fitness).any():
+        return
+    dead = f"all agents are dead in generation {snapshot.ended}"
+    if snapshot.finished:
+        warnings.warn(
+            f"{dead}, the last: what the run returns is the best agent from before; to train"
+            " further, start a new run with a smaller algorithm.lr",
+            stacklevel=2,
         )
-
-    def _last_good(self, generation: int) -> Path | None:
-        """The newest checkpoint from before this generation: if it was the last, it has its own."""
-        found = (self.directory.path / CHECKPOINTS).glob("generation-" + "[0-9]" * 6)
-        last = f"generation-{generation:06}"
-        return max((path for path in found if path.name <= last), default=None)
+        return
+    raise RunError(
+        f"{dead}, their loss, weights or returns are not finite; start a new run with a smaller"
+        " algorithm.lr (if there was a good agent before, best/ in the run's folder has it)"
+    )

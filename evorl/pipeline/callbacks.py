@@ -10,6 +10,7 @@ evorl.train("cartpole.yaml", callbacks=[Stop()])
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,45 +56,34 @@ class Callback:
 
 
 class Callbacks:
-    """Stages that call all callbacks of a run; an exception in one of them ends it."""
+    """Calls all callbacks of a run; an exception in one of them ends it."""
 
     def __init__(self, callbacks: Sequence[Callback], directory: Path) -> None:
         self.callbacks, self.directory = tuple(callbacks), directory
         self._stop = False
 
-    def begin(self, context: Context) -> None:
-        """When a generation begins."""
-        if not context.finished:
-            self._call("on_generation_begin", context.snapshot, context.generation)
+    def stage(self, hook: str) -> Callable[[Context], None]:
+        """A stage that calls this method of each of them."""
+        return partial(self._call, hook)
 
-    def evaluated(self, context: Context) -> None:
-        """After the evaluation, before anybody is replaced."""
-        self._call("on_evaluated", context.snapshot)
-
-    def evolved(self, context: Context) -> None:
-        """After selection and mutation."""
-        if context.snapshot.evolved:
-            self._call("on_evolved", context.snapshot)
-
-    def checkpointed(self, context: Context) -> None:
-        """After a checkpoint, if there is one of this generation."""
-        if context.snapshot.saved:
-            self._call("on_checkpoint", context.snapshot)
-
-    def end(self, context: Context) -> None:
-        """After the held-out score."""
-        self._call("on_run_end", context.snapshot)
-
-    def _call(self, hook: str, snapshot: Snapshot, generation: int | None = None) -> None:
-        generation = snapshot.ended if generation is None else generation
+    def _call(self, hook: str, context: Context) -> None:
+        snapshot, begins = context.snapshot, hook == "on_generation_begin"
+        happened = {
+            "on_generation_begin": not context.finished,
+            "on_evolved": snapshot.evolved,
+            "on_checkpoint": snapshot.saved,
+        }
+        if not happened.get(hook, True):
+            return
         for callback in self.callbacks:
             try:
+                generation = context.generation if begins else snapshot.ended
                 getattr(callback, hook)(self._event(snapshot, generation))
             except Exception as error:
                 name, why = type(callback).__name__, f"{type(error).__name__}: {error}"
                 what = f"{self.directory}: callback {name}.{hook} failed: {why}"
                 raise RunError(one_line(f"{what}; fix it, and resume the run")) from error
-        if hook != "on_generation_begin":  # else its own end is to come
+        if not begins:  # else its own end is to come
             snapshot.finished |= self._stop
 
     def _event(self, snapshot: Snapshot, generation: int) -> Event:

@@ -5,14 +5,16 @@ Legend: P agents, N environments of an agent, M = P*N.
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from safetensors.torch import load
 
 from evorl.algorithms import NoiseStreams
-from evorl.distributed import Replicas
+from evorl.distributed import World
 from evorl.envs import Step, VectorEnv
 from evorl.experience import NStep, ReplayBuffer, Sampler, Transitions
 from evorl.pipeline.context import Context, count_failures
-from evorl.pipeline.exchange import Exchange
 from evorl.population import Population
+from evorl.runs import serialise
 from evorl.seeding import generator, integers
 
 
@@ -21,6 +23,7 @@ class Collect:
 
     def __init__(
         self,
+        world: World,
         population: Population,
         env: VectorEnv,
         buffer: ReplayBuffer,
@@ -29,14 +32,10 @@ class Collect:
         n_step: int,
         seed: int,
         first: int = 0,
-        copy: int = 0,
-        copies: Replicas | None = None,
-        exchange: Exchange | None = None,
     ) -> None:
-        """`first` is the number of this rank's first agent; `copy` its place on the data axis."""
-        self.copies, self.exchange = copies or Replicas(), exchange
-        self.population, self.env, self.buffer, self.sampler = population, env, buffer, sampler
-        self.seed, self.first, self.copy = seed, first, copy
+        """`first` is the number of this rank's first agent."""
+        self.world, self.population, self.env = world, population, env
+        self.buffer, self.sampler, self.seed, self.first = buffer, sampler, seed, first
         self.num_envs = env.num_envs // population.size
         self.noise = NoiseStreams(population.algorithm, self.num_envs, env.action)
         spec = env.observation
@@ -62,17 +61,8 @@ class Collect:
         if step.failed is not None:
             self.windows.forget(step.failed)
         with context.timer("store"):
-            self._store(
-                self.windows.push(
-                    obs,
-                    actions,
-                    step.reward,
-                    step.next_obs,
-                    step.terminated,
-                    step.truncated,
-                    step.valid,
-                )
-            )
+            new = (step.reward, step.next_obs, step.terminated, step.truncated, step.valid)
+            self._store(self.windows.push(obs, actions, *new))
         self._count(context, step)
         self._obs = step.obs
 
@@ -86,7 +76,7 @@ class Collect:
     def _begin(self, generation: int) -> npt.NDArray[np.generic]:
         """Keyed by agent and not by rank: on which rank an agent trains changes nothing for it."""
         keys = [
-            (generation, agent, *([self.copy] if self.copy else []))
+            (generation, agent, *([self.world.data_rank] if self.world.data_rank else []))
             for agent in range(self.first, self.first + self.population.size)
         ]
         for purpose, part in (("explore", self.noise), ("sample", self.sampler)):
@@ -102,14 +92,24 @@ class Collect:
         return step._replace(valid=living if step.valid is None else living & step.valid)
 
     def _store(self, transitions: Transitions) -> None:
-        if self.exchange is not None:
-            transitions = self.exchange(transitions)
+        if self.sampler.share == "world" and self.world.size > 1:
+            transitions = share_transitions(self.world, transitions)
         replay = self._agent_of[transitions.slot] if self.buffer.num_replays > 1 else None
         self.sampler.inserted(self.buffer.add(transitions, replay))
 
     def _count(self, context: Context, step: Step) -> None:
         valid = np.ones(len(step.reward), dtype=bool) if step.valid is None else step.valid
         # an agent's own steps are those on all ranks that train it
-        context.new_steps = self.copies.total(valid.reshape(-1, self.num_envs).sum(1))
+        context.new_steps = self.world.total(valid.reshape(-1, self.num_envs).sum(1))
         context.agent_steps = context.agent_steps + context.new_steps
         context.episodes += int(((step.terminated | step.truncated) & valid).sum())
+
+
+def share_transitions(world: World, own: Transitions) -> Transitions:
+    """What all ranks have collected in this round, in the order of ranks."""
+    fields = {
+        name: torch.from_numpy(np.ascontiguousarray(field)) for name, field in own._asdict().items()
+    }
+    parts = [load(payload) for payload in world.share(serialise(fields))]
+    joined = {name: torch.cat([part[name] for part in parts]).numpy() for name in fields}
+    return Transitions(**joined)

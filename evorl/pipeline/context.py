@@ -3,6 +3,8 @@
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,34 +14,24 @@ from evorl.pipeline.snapshot import COUNTS, Progress, Snapshot
 
 
 class Timer:
-    """Adds up the seconds spent under each name; a measurement costs about a microsecond."""
+    """Adds up the seconds spent under each name: `with timer("act"): ...`."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
 
-    def __call__(self, name: str) -> "Span":
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
         """Time what runs inside."""
-        return Span(self.seconds, name)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
 
     def shares(self) -> dict[str, float]:
         """Each name's part of the measured time; they add up to 1."""
         total = sum(self.seconds.values())
         return {name: spent / total for name, spent in self.seconds.items()} if total else {}
-
-
-class Span:
-    """One measurement; contextlib's generators would take several times as long."""
-
-    __slots__ = ("_name", "_seconds", "_start")
-
-    def __init__(self, seconds: dict[str, float], name: str) -> None:
-        self._seconds, self._name = seconds, name
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._seconds[self._name] += time.perf_counter() - self._start
 
 
 @dataclass
@@ -58,17 +50,13 @@ class Context(Progress):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.new_steps = np.zeros(self.agents, dtype=np.int64)  # of the current iteration
-        self._before = dict.fromkeys(COUNTS, 0)  # counts at the generation's beginning
+        self.before = dict.fromkeys(COUNTS, 0)  # counts of all ranks when the generation began
 
     def begin_generation(self, snapshot: Progress, own: slice) -> None:
         """Go on from where all ranks together are; what is counted from now on is this rank's."""
-        self.take(snapshot.numbers(), snapshot.arrays(), own)
+        self.take(snapshot, own)
         self.new_steps = np.zeros_like(self.agent_steps)
-        self._before = {name: getattr(self, name) for name in COUNTS}
-
-    def counted(self) -> dict[str, int]:
-        """What this rank has counted in this generation."""
-        return {name: getattr(self, name) - self._before[name] for name in COUNTS}
+        self.before = {name: getattr(self, name) for name in COUNTS}
 
 
 def count_failures(progress: Progress, failures: Failures) -> None:

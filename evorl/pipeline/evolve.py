@@ -1,8 +1,6 @@
 """Evolve: at a generation's end, who stays, and who makes room for whose child.
 
-FollowSchedule is for a run without selection, along what another's evolution found.
-
-Legend: P agents, E episodes, L latest evaluations.
+Legend: P agents, E episodes.
 """
 
 import dataclasses
@@ -17,8 +15,8 @@ from torch import Tensor
 
 from evorl.evolution import Mutation, Schedule, Selection, birth
 from evorl.genome import Genome
-from evorl.pipeline.champion import Champion, Confirm
 from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import Champion, Confirm
 from evorl.pipeline.snapshot import Snapshot
 from evorl.population import AgentState, Population
 from evorl.seeding import generator
@@ -52,7 +50,9 @@ class Evolve:
         if snapshot.finished:
             return
         with context.timer("evolve"):
-            self._learn_from(snapshot)
+            self._returns.append(snapshot.returns)
+            values = [genome.hyperparameters for genome in snapshot.genomes]
+            self.mutation.explore.observe(snapshot.ended, values, self._before, snapshot.fitness)
             parents = self._select(snapshot)
             self._before = snapshot.fitness[parents]
             self._returns = deque((own[parents] for own in self._returns), self._returns.maxlen)
@@ -69,15 +69,11 @@ class Evolve:
             return parents
         return np.where(np.isfinite(snapshot.fitness), np.arange(len(parents)), parents)
 
-    def _learn_from(self, snapshot: Snapshot) -> None:
-        self._returns.append(snapshot.returns)
-        values = [genome.hyperparameters for genome in snapshot.genomes]
-        self.mutation.explore.observe(snapshot.ended, values, self._before, snapshot.fitness)
-
     def _replace(self, snapshot: Snapshot, parents: npt.NDArray[np.int64]) -> None:
         genomes: list[Genome] = list(snapshot.genomes)
         states: list[AgentState] = [snapshot.states[int(parent)] for parent in parents]
-        snapshot.inherit(parents)
+        for name in ("agent_steps", "agent_updates", "loss"):  # counted from where parents were
+            setattr(snapshot, name, getattr(snapshot, name)[parents])
         for place in np.flatnonzero(parents != np.arange(len(parents))):
             parent, fitness = self._parent(snapshot, int(place), int(parents[place]), states[place])
             genomes[place], states[place] = self.mutation(
@@ -91,18 +87,17 @@ class Evolve:
             line = birth(genomes[place], int(place), parent.genome, parent.generation)
             snapshot.births.append(line)
             self.next_id += 1
-        snapshot.replace(genomes, states, parents)
+        snapshot.genomes, snapshot.states, snapshot.parents = genomes, states, parents.copy()
+        snapshot.alive = np.ones(snapshot.agents, dtype=bool)
 
     def _parent(
         self, snapshot: Snapshot, place: int, selected: int, state: AgentState
     ) -> tuple[Champion, float]:
         """The parent, and its fitness: the one selected, or the best ever seen, if that was better.
 
-        DQN agents decay after their peak: going on from the peak, with other hyperparameters, is
-        often the better start. The child's replay is the selected parent's all the same. What it
-        inherits for evaluations is the score by which the best was confirmed; what it makes of
-        that, explore strategies do not learn from: the best of many scores is too good. If the
-        one selected is the best, and as it was then, its child is like any other.
+        Going on from the peak, with other hyperparameters, is often the better start. The child's
+        replay is the selected parent's all the same, its evaluations the score by which the best
+        was confirmed. Explore strategies do not learn from that: it is the best of many.
         """
         genome = snapshot.genomes[selected]
         best, score = self.confirm.champion, self.confirm.score
@@ -115,8 +110,7 @@ class Evolve:
         self._before[place] = np.nan
         assert self.confirm.returns is not None
         for returns in self._returns:
-            own = self.confirm.fitness.stand_in(self.confirm.returns, returns.shape[1])
-            returns[place] = own
+            returns[place] = self.confirm.fitness.stand_in(self.confirm.returns, returns.shape[1])
         self._children = (best.generation, self._children[1] + 1)
         return best, score
 
@@ -128,20 +122,19 @@ class Evolve:
         if (best.genome.id, best.generation) == (selected.id, snapshot.ended):
             return False
         found = self.confirm.fitness(np.stack(self._returns))[place]  # of the one selected
-        return bool(self.confirm.score > found) and self._children_left(best)
-
-    def _children_left(self, best: Champion) -> bool:
-        """As many as there are agents: after that, going on from there has been tried enough."""
+        if not self.confirm.score > found:
+            return False
         if self._children[0] != best.generation:
             self._children = (best.generation, 0)
+        # as many as there are agents: after that, going on from there has been tried enough
         return self._children[1] < len(self._before)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `restore` needs, as JSON and tensors."""
         returns = np.stack(self._returns) if self._returns else np.zeros((0, 0, 0))
         tensors = {"returns": returns, "before": self._before}
-        values: dict[str, Any] = {"next_id": self.next_id, "children": list(self._children)}
-        values["explore"] = self.mutation.explore.state()
+        values = {"next_id": self.next_id, "children": list(self._children)}
+        values |= {"explore": self.mutation.explore.state()}
         return values, {name: torch.from_numpy(value) for name, value in tensors.items()}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -154,7 +147,7 @@ class Evolve:
 
 
 class FollowSchedule:
-    """Gives every agent the hyperparameters of its own step, whenever they change."""
+    """Gives every agent the hyperparameters of its own step, along what another run has found."""
 
     def __init__(self, population: Population, schedule: Schedule) -> None:
         self.population, self.schedule = population, schedule

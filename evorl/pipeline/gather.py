@@ -1,29 +1,24 @@
-"""Gather and Broadcast: from all ranks to one snapshot on the main rank, and back to all.
+"""Gather, Broadcast, Inherit: from all ranks to one snapshot on the main rank, and back to all.
 
 In one process the snapshot is handed on. Over several ranks it travels as bytes, and every rank
 proves by hash that it has its rows.
-
-Legend: P agents of the run, p of this rank, E episodes.
 """
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from safetensors.torch import load
 
 from evorl.distributed import World
 from evorl.errors import RunError
 from evorl.evolution import MEAN, Fitness
+from evorl.experience import Sampler
 from evorl.pipeline.context import Context
-from evorl.pipeline.snapshot import ARRAYS, COUNTS, Snapshot, digests
+from evorl.pipeline.snapshot import ARRAYS, Snapshot, digests
 from evorl.population import AgentState, Population, kinds_of
 from evorl.runs import serialise
-
-FACTS = "facts"  # JSON, as bytes
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,40 +31,32 @@ class Gather:
 
     def __call__(self, context: Context) -> None:
         """Send; on the main rank, put together what all have sent."""
-        self.world.barrier(f"the end of generation {context.generation}")
-        own = self._own(context)
-        if self.world.size > 1:
-            sent = self.world.gather(self._message(own, context))
-            if sent is None:
-                return
-            own = self._join(own, [_read(payload) for payload in sent])
-        own.generation += 1
-        own.fitness = self.fitness(own.returns)  # of all episodes, whoever played them
-        context.snapshot = own
+        world = self.world
+        world.barrier(f"the end of generation {context.generation}")
+        snapshot = self._own(context)
+        if world.size > 1:
+            # the first of those that hold the same agents sends their weights
+            sent = world.gather(snapshot.to_bytes(weights=world.data_rank == 0))
+            if sent is not None:
+                snapshot = self._join(context, [Snapshot.from_bytes(part) for part in sent])
+        if world.data > 1:
+            prove(world, self.population, snapshot)
+        if world.main:
+            snapshot.generation += 1
+            snapshot.fitness = self.fitness(snapshot.returns)  # of all episodes, whoever played
+            context.snapshot = snapshot
 
     def _own(self, context: Context) -> Snapshot:
         """This rank's part."""
         population = self.population
         states = [_on_cpu(population.state(i)) for i in range(population.size)]
         own = Snapshot(population.genomes, states, population.alive)
-        own.take(context.numbers(), context.arrays())
+        own.take(context)
         return own
 
-    def _message(self, own: Snapshot, context: Context) -> bytes:
-        facts = own.to_json() | {
-            "counted": context.counted(),
-            "digests": digests(own.states) if self.world.data > 1 else {},
-        }
-        tensors = own.tensors()
-        if self.world.data_rank > 0:  # the first of those that hold the same agents sends them
-            tensors = {k: v for k, v in tensors.items() if not k[0].isdigit()}
-        tensors[FACTS] = torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
-        return serialise(tensors)
-
-    def _join(self, own: Snapshot, sent: list[tuple[Snapshot, dict[str, Any]]]) -> Snapshot:
-        data, parts = self.world.data, [part for part, _ in sent]
-        for rank, (_, facts) in enumerate(sent):
-            refuse_other(rank, facts["digests"], sent[rank - rank % data][1]["digests"])
+    def _join(self, context: Context, parts: list[Snapshot]) -> Snapshot:
+        """Of each agent what its first rank has, the episodes of all, and everybody's counts."""
+        data = self.world.data
         rows = [parts[row : row + data] for row in range(0, len(parts), data)]  # the same agents
         joined = Snapshot(
             [genome for row in rows for genome in row[0].genomes],
@@ -77,12 +64,12 @@ class Gather:
             # an agent that died on one of them is dead
             np.concatenate([np.all([part.alive for part in row], 0) for row in rows]),
         )
-        arrays = {name: np.concatenate([getattr(row[0], name) for row in rows]) for name in ARRAYS}
-        arrays["returns"] = np.concatenate([_interleaved([p.returns for p in row]) for row in rows])
-        here, everywhere = sent[0][1], [facts["counted"] for _, facts in sent]
-        new = {n: sum(c[n] for c in everywhere) - here["counted"][n] for n in COUNTS}
-        numbers = own.numbers()
-        joined.take(numbers | {n: numbers[n] + new[n] for n in COUNTS}, arrays)
+        joined.take(context, slice(0))
+        for name in ARRAYS:
+            setattr(joined, name, np.concatenate([getattr(row[0], name) for row in rows]))
+        joined.returns = np.concatenate([_interleaved([p.returns for p in row]) for row in rows])
+        for name, before in context.before.items():
+            setattr(joined, name, before + sum(getattr(part, name) - before for part in parts))
         return joined
 
 
@@ -94,52 +81,68 @@ class Broadcast:
 
     def __call__(self, context: Context) -> None:
         """The same bytes on all ranks."""
-        proof: dict[str, str] = {}
-        if self.world.size == 1:
-            snapshot = context.snapshot
+        world, population = self.world, self.population
+        if world.size > 1:
+            sent = world.broadcast(context.snapshot.to_bytes() if world.main else None)
+            snapshot = Snapshot.from_bytes(sent)
         else:
-            snapshot, proof = self._receive(context)
-        own = self.world.places(snapshot.agents)
-        context.begin_generation(snapshot, slice(own.start, own.stop))
-        self._rebuild(snapshot, own)
-        self._prove(snapshot, own, proof)
-
-    def _receive(self, context: Context) -> tuple[Snapshot, dict[str, str]]:
-        values = tensors = None
-        if self.world.main:
             snapshot = context.snapshot
-            facts = snapshot.to_json() | {"digests": digests(snapshot.states)}
-            values, tensors = json.dumps(facts).encode(), snapshot.packed()
-        facts = json.loads(self.world.broadcast(values))
-        return Snapshot.unpacked(facts, load(self.world.broadcast(tensors))), facts["digests"]
-
-    def _rebuild(self, snapshot: Snapshot, own: range) -> None:
-        population, ours = self.population, slice(own.start, own.stop)
+        own = world.places(snapshot.agents)
+        ours = slice(own.start, own.stop)
+        context.begin_generation(snapshot, ours)
         kinds = kinds_of(population.specs, snapshot.genomes, population.compiled is not None)
         population.rebuild(snapshot.genomes[ours], snapshot.states[ours], kinds[ours])
         population.alive = snapshot.alive[ours].copy()
+        if world.size > 1:
+            prove(world, population, context.snapshot if world.main else snapshot)
 
-    def _prove(self, snapshot: Snapshot, own: range, proof: dict[str, str]) -> None:
-        population, rank = self.population, self.world.rank
-        if not proof:  # in one process there are no bytes that could be others
-            return
-        live = [population.state(i) for i in range(population.size)]
-        for name, value in digests(live, own.start).items():
-            if value != proof[name]:
-                agent, _, tensor = name.partition(".")
+
+def prove(world: World, population: Population, snapshot: Snapshot) -> None:
+    """All ranks send hashes of their agents; the main rank compares them with its snapshot."""
+    live = digests([population.state(i) for i in range(population.size)])
+    sent = world.gather(json.dumps(live).encode())
+    if sent is None:
+        return
+    expected = digests(snapshot.states)
+    for rank, own in enumerate(sent):
+        places = world.mesh.places(snapshot.agents, rank)
+        for place, found in zip(places, json.loads(own), strict=True):
+            if found != expected[place]:
+                agent = snapshot.genomes[place].id
                 raise RunError(
-                    f"rank {rank}: {tensor} of agent {snapshot.genomes[int(agent)].id} is not what"
-                    " the main rank has written down"
+                    f"rank {rank}: agent {agent} has other weights than on the main rank"
                 )
 
 
-def refuse_other(rank: int, found: dict[str, str], first: dict[str, str]) -> None:
-    """Ranks that train the same agents must have the same weights, to the bit."""
-    for name, value in found.items():
-        if value != first.get(name):
-            raise RunError(
-                f"rank {rank} has other weights than the ranks that train the same agents: {name}"
-            )
+class Inherit:
+    """After selection a child takes over what its parent, on whatever rank, has seen."""
+
+    def __init__(self, world: World, sampler: Sampler) -> None:
+        self.world, self.sampler = world, sampler
+
+    def __call__(self, context: Context) -> None:
+        """All ranks learn who follows whom, and hand replays on."""
+        world = self.world
+        sent = context.snapshot.parents.tolist() if world.main else None
+        parents = np.array(world.broadcast_json(sent), dtype=np.int64)
+        own = world.places(len(parents))
+        local = np.array([p - own.start if p in own else i for i, p in enumerate(parents[own])])
+        self.sampler.inherit(local)
+        for place in np.flatnonzero(parents != np.arange(len(parents))):
+            self._transfer(int(place), int(parents[place]), len(parents))
+
+    def _transfer(self, place: int, parent: int, agents: int) -> None:
+        """All ranks go through all transfers in one order, so that nobody waits for another."""
+        world, first = self.world, self.world.places(agents).start
+        source, target = (
+            world.mesh.owner(agents, agent) + world.data_rank for agent in (parent, place)
+        )
+        if source == target:
+            return
+        if world.rank == source:
+            world.send(serialise(self.sampler.export(parent - first)), target)
+        elif world.rank == target:
+            self.sampler.load_state_dict(load(world.receive(source)), place - first)
 
 
 def _on_cpu(state: AgentState) -> AgentState:
@@ -154,9 +157,3 @@ def _interleaved(parts: Sequence[Floats]) -> Floats:
     for d, part in enumerate(parts):
         found[:, d :: len(parts)] = part
     return found
-
-
-def _read(payload: bytes) -> tuple[Snapshot, dict[str, Any]]:
-    tensors = load(payload)
-    facts = json.loads(tensors.pop(FACTS).numpy().tobytes())
-    return Snapshot.unpacked(facts, tensors), facts

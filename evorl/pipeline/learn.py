@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evorl.config import BudgetConfig, ReplayConfig
-from evorl.distributed import Replicas
+from evorl.distributed import World
 from evorl.experience import ReplayBuffer, ReplayLoader, Sampler, linear_beta
-from evorl.pipeline.budget import spent
 from evorl.pipeline.context import Context
 from evorl.population import Population
 
@@ -24,16 +23,17 @@ class Learn:
 
     def __init__(
         self,
+        world: World,
         population: Population,
         buffer: ReplayBuffer,
         sampler: Sampler,
+        *,
         learning_starts: int = 0,
         updates: int = 1,
-        copies: Replicas | None = None,
     ) -> None:
-        self.copies = copies or Replicas()
         self._all_ready, self._least = False, 1  # items of a replay that can be learned from
-        self.population, self.buffer, self.sampler = population, buffer, sampler
+        self.world, self.population = world, population
+        self.buffer, self.sampler = buffer, sampler
         self.learning_starts, self.updates = learning_starts, updates
         self.loader = ReplayLoader(sampler, population.device)
 
@@ -71,7 +71,7 @@ class Learn:
     def _ready(self) -> npt.NDArray[np.bool_]:
         """Who has something to learn from, on every rank that trains it: all update together."""
         if not self._all_ready:
-            lacking = self.copies.total((self.buffer.sizes < self._least).astype(np.int64)) > 0
+            lacking = self.world.total((self.buffer.sizes < self._least).astype(np.int64)) > 0
             self._all_ready = not lacking.any()  # and stays so: replays never shrink
             return np.asarray(~lacking)
         return np.ones(self.population.size, dtype=bool)
@@ -83,7 +83,7 @@ class Learn:
             samples = self.loader.draw(requests)
         with context.timer("update"):
             learned = self.population.learn(samples, requests)
-        dead = self.copies.total((~self.population.alive).astype(np.int64))
+        dead = self.world.total((~self.population.alive).astype(np.int64))
         self.population.alive &= dead == 0  # on one rank is dead on all that train it
         for agent in np.flatnonzero(alive & ~self.population.alive):
             warn_dead(self.population.genomes[agent].id, "its loss is no longer finite")
@@ -106,15 +106,13 @@ class AnnealBeta:
         """`per_iteration` are the environment steps of all ranks: they all anneal alike."""
         self.sampler, self.budget, self.per_iteration = sampler, budget, per_iteration
         self.start, self.end = config.beta_start, config.beta_end
-        self._generation, self._first, self._spent = -1, 0, 0  # where the generation began
 
     def __call__(self, context: Context) -> None:
         """Set the exponent for this iteration's batches."""
-        if context.generation != self._generation:
-            self._generation, self._first = context.generation, context.iteration
-            self._spent = spent(self.budget, context)
-        now = self._spent + self.per_iteration * (context.iteration - self._first)
-        self.sampler.beta = linear_beta(self.start, self.end, now / self.budget.env_steps)
+        before = context.before  # counts of all ranks when the generation began
+        spent = self.budget.spent(before["env_steps"], before["evaluation_steps"])
+        spent += self.per_iteration * (context.iteration - context.begins)
+        self.sampler.beta = linear_beta(self.start, self.end, spent / self.budget.env_steps)
 
 
 def warn_dead(agent: int, reason: str) -> None:

@@ -1,18 +1,9 @@
-"""What is written down and shown of a generation that has ended.
-
-Record is the only writer of metrics.jsonl and lineage.jsonl; Show prints a table.
-
-Legend: P agents, E episodes.
-"""
+"""What is written down and shown of a generation that has ended."""
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from evorl.evolution import MEAN, Fitness, birth, fitness_line
+from evorl.evolution import MEAN, Fitness, fitness_line
 from evorl.genome import Genome
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot
@@ -34,15 +25,6 @@ class Record:
     def __init__(self, directory: RunDirectory, fitness: Fitness = MEAN) -> None:
         self.directory, self.fitness = directory, fitness
         self._started = self._last = time.perf_counter()
-        self._last_steps = 0
-
-    def first(self, genomes: Sequence[Genome]) -> None:
-        """The agents that a run starts with."""
-        self.directory.append_lineage([birth(g, i, None) for i, g in enumerate(genomes)])
-
-    def begin(self, context: Context) -> None:
-        """Before the first generation of a run, or of what is left of one."""
-        self._last, self._last_steps = time.perf_counter(), context.snapshot.env_steps
 
     def evaluation(self, context: Context) -> None:
         """After the champion is known."""
@@ -56,8 +38,8 @@ class Record:
 
     def _metrics(self, context: Context) -> dict[str, Any]:
         snapshot, genomes, now = context.snapshot, context.snapshot.genomes, time.perf_counter()
-        rate = (snapshot.env_steps - self._last_steps) / max(now - self._last, 1e-9)
-        self._last, self._last_steps = now, snapshot.env_steps
+        rate = _steps_made(context) / max(now - self._last, 1e-9)
+        self._last = now
         return {
             "generation": snapshot.ended,
             "env_steps": snapshot.env_steps,
@@ -69,10 +51,10 @@ class Record:
             "steps_per_second": round(rate, 1),
             "best": snapshot.best,
             "ids": [genome.id for genome in genomes],
-            "fitness": _floats(snapshot.fitness),
-            "alive": [bool(alive) for alive in snapshot.alive],
-            "loss": _floats(snapshot.loss),
-            "exploration": _floats(snapshot.exploration),
+            "fitness": snapshot.fitness.tolist(),
+            "alive": snapshot.alive.tolist(),
+            "loss": snapshot.loss.tolist(),
+            "exploration": snapshot.exploration.tolist(),
             "hyperparameters": {
                 name: [genome.hyperparameters[name] for genome in genomes]
                 for name in genomes[0].hyperparameters
@@ -100,8 +82,9 @@ class Record:
         ]
 
 
-def _floats(values: npt.NDArray[np.float64]) -> list[float]:
-    return [float(value) for value in values]
+def _steps_made(context: Context) -> int:
+    """Environment steps of all ranks in the generation that has ended."""
+    return context.snapshot.env_steps - context.before["env_steps"]
 
 
 class Show:
@@ -110,12 +93,7 @@ class Show:
     def __init__(self, console: Console, fitness: Fitness = MEAN) -> None:
         self.console, self.fitness = console, fitness
         self._seconds: dict[str, float] = {}  # spent before this generation
-        self._steps = 0  # made before it
         self._genomes: list[Genome] = []  # before anybody was replaced
-
-    def begin(self, context: Context) -> None:
-        """Before the first generation of a run, or of what is left of one."""
-        self._seconds, self._steps = dict(context.timer.seconds), context.snapshot.env_steps
 
     def evaluation(self, context: Context) -> None:
         """After the champion is known, before anybody is replaced."""
@@ -139,8 +117,7 @@ class Show:
             self.console.say(*birth_lines(context.snapshot.births, self._genomes))
 
     def _time(self, context: Context) -> str:
-        seconds, steps = dict(context.timer.seconds), context.snapshot.env_steps
+        seconds = dict(context.timer.seconds)
         spent = {name: now - self._seconds.get(name, 0.0) for name, now in seconds.items()}
-        made = steps - self._steps
-        self._seconds, self._steps = seconds, steps
-        return time_line(spent, made)
+        self._seconds = seconds
+        return time_line(spent, _steps_made(context))

@@ -1,15 +1,14 @@
 """Save: a checkpoint after a generation, from which the run resumes to the same bytes.
 
-Every rank writes its own replays, the main rank all the rest. A disk that is full is no reason to
-stop: the run says so, and keeps the checkpoint before.
+Every rank writes its own replays, the main rank all the rest. Replays are left out where ranks
+don't see the main one's disk. A full disk is no reason to stop: the checkpoint before stays.
 """
 
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -20,16 +19,14 @@ from evorl.experience import Replays
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import POPULATION, STAGES, Snapshot
 from evorl.pipeline.task import Stateful
-from evorl.runs import Checkpoints, Draft, RunDirectory, Written, serialise
+from evorl.runs import Checkpoints, Draft, RunDirectory, Written
 
 
-@dataclass(frozen=True)
-class Storage:
+class Storage(NamedTuple):
     """Where a run is kept; the main rank writes there."""
 
     directory: RunDirectory
     checkpoints: Checkpoints
-    shared: bool  # whether all ranks see the folder
 
 
 class Save:
@@ -52,90 +49,71 @@ class Save:
             "mesh": {"population": world.population, "data": world.data},
             "precision": world.precision,
         }
+        self._keeps_replays = self.config.replay
 
     def __call__(self, context: Context) -> None:
         """At a generation's end, when the next one is made."""
-        draft, problem = self._begin(context)
+        draft = self._begin(context) if self.world.main else None
+        path = self.world.broadcast_json(draft and str(draft.path.absolute()))
+        if path is None:
+            return
+        files, problem = self._write_replays(draft or Draft(Path(path)))
         if draft is not None:
-            files, problem = self._write_replays(draft)
-            if self.world.main:
-                problem = problem or self._finish(context.snapshot, draft, files)
-        if problem and self.world.main:
-            if draft is not None:
+            problem = problem or self._finish(context.snapshot, draft, files)
+            if problem:
                 draft.abandon()
-            warnings.warn(f"no checkpoint this time, the last one stays: {problem}", stacklevel=2)
+                _warn(problem)
 
-    def _begin(self, context: Context) -> tuple[Draft | None, str | None]:
-        """The main rank makes the folder and tells the others; None if it is not due, or cannot."""
-        draft, problem, path = None, None, b""
-        if self.world.main and self._due(context.snapshot):
-            try:
-                self.storage.directory.sync()  # the checkpoint will count on these lines
-                draft = self.storage.checkpoints.begin(context.snapshot.generation)
-                path = str(draft.path.absolute()).encode()
-            except (CheckpointError, RunError) as error:
-                problem = str(error)
-        path = self.world.broadcast(path if self.world.main else None)
-        if path and draft is None:
-            draft = Draft(Path(path.decode()))
-        return draft, problem
-
-    def _due(self, snapshot: Snapshot) -> bool:
-        return snapshot.finished or snapshot.generation % self.config.every == 0
+    def _begin(self, context: Context) -> Draft | None:
+        """An empty draft; None if no checkpoint is due, or the disk takes none."""
+        snapshot = context.snapshot
+        if not snapshot.finished and snapshot.generation % self.config.every:
+            return None
+        try:
+            self.storage.directory.sync()  # the checkpoint will count on these lines
+            return self.storage.checkpoints.begin(snapshot.generation)
+        except (CheckpointError, RunError) as error:
+            _warn(str(error))
+            return None
 
     def _write_replays(self, draft: Draft) -> tuple[list[Written], str | None]:
         """The files of all ranks, on the main rank; and what went wrong on any."""
-        replays = self.replays.files() if self.config.replay else {}
-        files, problem = [], None
+        files, problem = list[Written](), None
+        if self._keeps_replays and self.world.agree(not draft.path.exists()):
+            self._keeps_replays = False
+            if self.world.main:
+                warnings.warn(
+                    f"not all ranks see {draft.path.parent}: checkpoints are without replays, and a"
+                    " run that is stopped resumes with empty ones, but not to the same bytes",
+                    stacklevel=3,
+                )
         try:
-            if self.storage.shared or self.world.main:
-                files = [draft.write(*file) for file in replays.items()]
+            if self._keeps_replays:
+                files = [draft.write(*file) for file in self.replays.files().items()]
         except CheckpointError as error:
             problem = str(error)
-        if not self.storage.shared:
-            files, problem = self._receive_replays(draft, replays, files, problem)
         said = self.world.gather(json.dumps([files, problem]).encode())
-        if said is None:
-            return [], None
-        replies = [json.loads(reply) for reply in said]
+        replies = [json.loads(reply) for reply in said or []]
         problems = [problem for _, problem in replies if problem]
         return [Written(*file) for own, _ in replies for file in own], next(iter(problems), None)
 
-    def _receive_replays(
-        self,
-        draft: Draft,
-        replays: dict[str, dict[str, Tensor]],
-        files: list[Written],
-        problem: str | None,
-    ) -> tuple[list[Written], str | None]:
-        """The main rank writes for those that cannot see its disk, one file at a time."""
-        names = self.world.gather(json.dumps(list(replays)).encode())
-        if names is None:
-            for tensors in replays.values():
-                self.world.send(serialise(tensors), 0)
-            return [], None
-        for rank, own in enumerate(names[1:], 1):
-            for stem in json.loads(own):
-                data = self.world.receive(rank)  # even if there is nowhere to put it
-                try:
-                    if problem is None:
-                        files.append(draft.write_bytes(stem, data))
-                except CheckpointError as error:
-                    problem = str(error)
-        return files, problem
-
     def _finish(self, snapshot: Snapshot, draft: Draft, files: list[Written]) -> str | None:
+        """Write the rest; what went wrong."""
         values, tensors = states_of(self.stages)
         state = snapshot.to_json() | self.settings
         state |= {"stages": values, "lines": self.storage.directory.lines()}
         try:
-            files.append(draft.write_bytes(POPULATION, snapshot.packed()))
+            files.append(draft.write(POPULATION, snapshot.tensors()))
             files.append(draft.write(STAGES, tensors))
             draft.commit(state, files)
         except CheckpointError as error:
             return str(error)
         snapshot.saved = True
         return None
+
+
+def _warn(problem: str) -> None:
+    warnings.warn(f"no checkpoint this time, the last one stays: {problem}", stacklevel=3)
 
 
 def states_of(stages: Sequence[Stateful]) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -6,6 +6,7 @@ it, a resumed run reads it. In one process it is handed on as it is, and seriali
 Legend: P agents, E episodes of an evaluation.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors.torch import load
 from torch import Tensor
 
 from evorl.genome import Genome
@@ -25,6 +27,7 @@ ARRAYS = ("agent_steps", "agent_updates", "loss", "exploration", "returns", "fit
 PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
 COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
 POPULATION, STAGES = "population", "progress"  # files of a checkpoint
+FACTS = "facts"  # JSON, as a tensor of bytes
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -56,25 +59,12 @@ class Progress:
         self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
         self.fitness: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # by these
 
-    def numbers(self) -> dict[str, int]:
-        """What all agents have in common."""
-        return {name: getattr(self, name) for name in (*COUNTS, *PLAN)}
-
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """What belongs to each agent."""
-        return {name: getattr(self, name) for name in ARRAYS}
-
-    def take(
-        self,
-        numbers: Mapping[str, int],
-        arrays: Mapping[str, npt.NDArray[np.generic]],
-        own: slice = slice(None),
-    ) -> None:
-        """Become what these say, for some of the agents."""
+    def take(self, other: "Progress", own: slice = slice(None)) -> None:
+        """Become what another is, for some of its agents."""
         for name in (*COUNTS, *PLAN):
-            setattr(self, name, numbers[name])
+            setattr(self, name, getattr(other, name))
         for name in ARRAYS:
-            setattr(self, name, arrays[name][own].copy())
+            setattr(self, name, getattr(other, name)[own].copy())
 
 
 class Snapshot(Progress):
@@ -92,25 +82,11 @@ class Snapshot(Progress):
         self.parents: Ints = np.arange(self.agents)  # whose child each agent is, or itself
         self.births: list[dict[str, Any]] = []  # as lines of the lineage
         self.saved = False  # in a checkpoint
-        self._packed: bytes | None = None
 
     @property
     def ended(self) -> int:
         """The generation at whose end this is."""
         return self.generation - 1
-
-    def replace(
-        self, genomes: Sequence[Genome], states: Sequence[AgentState], parents: Ints
-    ) -> None:
-        """The next generation: agent i is a child of agent parents[i], or stays; all are alive."""
-        self.genomes, self.states, self.parents = list(genomes), list(states), parents.copy()
-        self.alive = np.ones(self.agents, dtype=bool)
-        self._packed = None
-
-    def inherit(self, parents: Ints) -> None:
-        """Children keep counting from where their parents were."""
-        for name in ("agent_steps", "agent_updates", "loss"):
-            setattr(self, name, getattr(self, name)[parents])
 
     def to_json(self) -> dict[str, Any]:
         """All but the tensors; nothing in it depends on time, host or process."""
@@ -119,19 +95,13 @@ class Snapshot(Progress):
             for genome, alive, state in zip(self.genomes, self.alive, self.states, strict=True)
         ]
         best = self.best if np.isfinite(self.best) else None
-        numbers = {"context": self.numbers(), "evolved": self.evolved, "best": best}
-        return {"agents": agents} | numbers
+        numbers = {name: getattr(self, name) for name in (*COUNTS, *PLAN)}
+        return {"agents": agents, "context": numbers, "evolved": self.evolved, "best": best}
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and moments by name, such as `7.online.q.hidden0.weight`, and the arrays."""
-        arrays = {f"context.{k}": torch.from_numpy(v) for k, v in self.arrays().items()}
+        arrays = {f"context.{name}": torch.from_numpy(getattr(self, name)) for name in ARRAYS}
         return arrays | pack(self.states)
-
-    def packed(self) -> bytes:
-        """The tensors' bytes, made once: when all that changes them is over."""
-        if self._packed is None:
-            self._packed = serialise(self.tensors())
-        return self._packed
 
     @classmethod
     def unpacked(cls, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Snapshot":
@@ -140,8 +110,10 @@ class Snapshot(Progress):
         states = unpack(tensors, [agent["steps"] for agent in agents])
         genomes = [Genome.from_json(agent["genome"]) for agent in agents]
         found = cls(genomes, states, [agent["alive"] for agent in agents])
-        arrays = {name: tensors[f"context.{name}"].numpy() for name in ARRAYS}
-        found.take(values["context"], arrays)
+        for name, value in values["context"].items():
+            setattr(found, name, value)
+        for name in ARRAYS:
+            setattr(found, name, tensors[f"context.{name}"].numpy().copy())
         found.evolved = values["evolved"]
         found.best = -np.inf if values["best"] is None else values["best"]
         return found
@@ -151,11 +123,23 @@ class Snapshot(Progress):
         """The snapshot that a checkpoint holds; its file's hash has proved it."""
         return cls.unpacked(checkpoint.state, checkpoint.load(POPULATION))
 
+    def to_bytes(self, weights: bool = True) -> bytes:
+        """All of it, or all but the weights and moments, for another rank."""
+        tensors = {k: v for k, v in self.tensors().items() if weights or not k[0].isdigit()}
+        facts = bytearray(json.dumps(self.to_json()).encode())
+        return serialise(tensors | {FACTS: torch.frombuffer(facts, dtype=torch.uint8)})
 
-def pack(states: Sequence[AgentState], first: int = 0) -> dict[str, Tensor]:
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Snapshot":
+        """Back from `to_bytes`."""
+        tensors = load(data)
+        return cls.unpacked(json.loads(tensors.pop(FACTS).numpy().tobytes()), tensors)
+
+
+def pack(states: Sequence[AgentState]) -> dict[str, Tensor]:
     """Agents' weights and moments by name, on the CPU."""
     return {
-        f"{first + i}.{part}.{name}": value.detach().cpu().contiguous()
+        f"{i}.{part}.{name}": value.detach().cpu().contiguous()
         for i, state in enumerate(states)
         for part in PARTS
         for name, value in getattr(state, part).items()
@@ -173,6 +157,6 @@ def unpack(tensors: Mapping[str, Tensor], steps: Sequence[int]) -> list[AgentSta
     return [AgentState(**parts, steps=own) for parts, own in zip(found, steps, strict=True)]
 
 
-def digests(states: Sequence[AgentState], first: int = 0) -> dict[str, str]:
-    """A hash of every tensor, by the names of `pack`: what a rank proves that it has."""
-    return {name: digest({"": value}) for name, value in pack(states, first).items()}
+def digests(states: Sequence[AgentState]) -> list[str]:
+    """A hash of all tensors of each agent: what a rank proves that it has."""
+    return [digest(pack([state])) for state in states]

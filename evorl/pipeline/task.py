@@ -1,9 +1,7 @@
 """A training run as a list of stages, run in order every iteration.
 
-    task = Task(context, labels={"main", "standalone"})
-    task.use(collect)
-    task.use(learn)
-    task.use(evaluate, every=1000)
+    task = Task(context)
+    task.use(collect).use(learn)
     task.use(save, every=1000, filter_labels=["main"])
     task.run()
 
@@ -55,8 +53,6 @@ class Task(Generic[C]):
         self, stage: Stage[C], every: When[C] = 1, filter_labels: Collection[str] | None = None
     ) -> "Task[C]":
         """Add a stage that runs every n iterations, or when `every(context)` is true."""
-        if not callable(every) and every < 1:
-            raise ValueError(f"a stage runs every 1 iteration or more, got {every}")
         if filter_labels is None or self.labels & set(filter_labels):
             self.stages.append((stage, every))
             if isinstance(stage, Stateful):

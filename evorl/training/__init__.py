@@ -7,8 +7,7 @@ from evorl import lazy_door
 if TYPE_CHECKING:
     from evorl.training.build import env_spec, make_algorithm, make_networks, observation_spec
     from evorl.training.score import Score, alone, estimate, play_alone, score_run
-    from evorl.training.signals import ending_on_signals
-    from evorl.training.start import Resume, start_run
-    from evorl.training.trainer import Result, make_run, train
+    from evorl.training.start import Resume, ending_on_signals, make_run, start_run
+    from evorl.training.trainer import Result, train
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -1,23 +1,17 @@
 """From a configuration to the parts of a run; each part can also be made by hand, without one."""
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
+from evorl import pipeline
 from evorl.algorithms import Algorithm, Trained
 from evorl.config import NetworkConfig, RunConfig, did_you_mean
-from evorl.distributed import Replicas, World, local_ranks
+from evorl.distributed import World, local_ranks
 from evorl.envs import (
     ActionSpec,
     EnvSpec,
-    Episodes,
     ObservationSpec,
-    VectorEnv,
     make_episodes,
     make_vector_env,
     slots_for,
@@ -28,24 +22,6 @@ from evorl.experience import PrioritisedSampler, ReplayBuffer, Replays, Sampler,
 from evorl.genome import Architecture, Genome
 from evorl.machine import check_fits, set_threads
 from evorl.networks import NetworkSpec, row_shapes
-from evorl.pipeline import (
-    AnnealBeta,
-    Broadcast,
-    Budget,
-    Collect,
-    Confirm,
-    Context,
-    Evaluate,
-    Evolve,
-    Exchange,
-    Gather,
-    Inherit,
-    Learn,
-    Record,
-    RefuseAllDead,
-    Show,
-    Storage,
-)
 from evorl.population import Population, kinds_of, wants_compiling
 from evorl.reporting import Console, Tracking
 from evorl.runs import RunDirectory
@@ -56,133 +32,92 @@ OPTIONS = ("n_step", "updates", "learning_starts")
 PER_AGENT = ("gamma", "batch_size", "learn_step")
 
 
-@dataclass(frozen=True)
 class Parts:
-    """What this rank has: its agents, their environments and replay."""
+    """What this rank has: its agents, their environments and replay; closed by the stack."""
 
-    spec: EnvSpec
-    env: VectorEnv
-    episodes: Episodes
-    genomes: list[Genome]  # of all agents that the run starts with
-    population: Population  # of this rank's
-    buffer: ReplayBuffer
-    sampler: Sampler
-    replays: Replays  # as files
+    def __init__(
+        self,
+        config: RunConfig,
+        world: World,
+        spec: EnvSpec,
+        stack: ExitStack,
+        schedule: Schedule | None = None,
+    ) -> None:
+        """Agents start as configured, or on a schedule."""
+        self.spec, self.own = spec, world.places(config.population.size)
+        self.env = make_vector_env(spec, len(self.own), config.env.num_envs)
+        stack.callback(self.env.close)
+        share = -(-config.evaluation.episodes // world.data)  # episodes for this rank to play
+        self.episodes = make_episodes(spec, slots_for(spec, len(self.own), share))
+        stack.callback(self.episodes.close)
+        networks = make_networks(config, self.env.observation, self.env.action)
+        self.genomes = make_genomes(config, networks, schedule)  # of all agents
+        self.population = make_population(config, world, networks, self.genomes)  # this rank's
+        set_threads(self.population.widest, self.population.pixels, local_ranks())
+        self.buffer, self.sampler = make_replay(config, world, self.env.observation)
+        mesh = (world.population, world.data)
+        self.replays = Replays(  # as files
+            self.buffer, self.sampler, self.own, world.data_rank, world.rank, mesh
+        )
 
 
-@dataclass(frozen=True)
 class Stages:
-    """The stages of a run. Those of the second half are the main rank's, on all agents."""
+    """The stages of a run, on every rank; which of them run where, their labels say."""
 
-    anneal: AnnealBeta  # how much of the bias of prioritised replay is corrected
-    collect: Collect  # one step of every environment
-    learn: Learn  # the updates that new steps call for
-    evaluate: Evaluate  # the generation's fitness
-    gather: Gather  # all ranks' agents become one snapshot on the main rank
-    inherit: Inherit  # children take over their parents' replays
-    broadcast: Broadcast  # every rank takes its rows of the next generation
+    def __init__(
+        self,
+        config: RunConfig,
+        world: World,
+        parts: Parts,
+        directory: RunDirectory,
+        console: Console,
+    ) -> None:
+        population, sampler, algorithm = parts.population, parts.sampler, config.algorithm
+        steps = config.population.size * config.env.num_envs * world.data  # of an iteration
+        played = (parts.episodes, config.evaluation, config.seed)
+        share = slice(world.data_rank, None, world.data)  # episodes that this rank plays
+        # every iteration: a step of every environment, and the updates that it calls for
+        self.anneal = pipeline.AnnealBeta(sampler, config.replay, config.budget, steps)
+        self.collect = pipeline.Collect(
+            world,
+            population,
+            parts.env,
+            parts.buffer,
+            sampler,
+            n_step=algorithm.n_step,
+            seed=config.seed,
+            first=parts.own.start,
+        )
+        self.learn = pipeline.Learn(
+            world,
+            population,
+            parts.buffer,
+            sampler,
+            learning_starts=algorithm.learning_starts,
+            updates=algorithm.updates,
+        )
+        # at a generation's end, on every rank: fitness, one snapshot of all, and back to each
+        self.evaluate = pipeline.Evaluate(population, *played, share)
+        self.confirm = confirm = pipeline.Confirm(population, parts.episodes, directory, config)
+        self.gather = pipeline.Gather(world, population, confirm.fitness)
+        self.inherit = pipeline.Inherit(world, sampler)
+        self.broadcast = pipeline.Broadcast(world, population)
+        # on the main rank, on all agents
+        every = config.evaluation.every
+        self.budget = pipeline.Budget(config.budget, console, every=every, per_iteration=steps)
+        self.record = pipeline.Record(directory, confirm.fitness)
+        self.show = pipeline.Show(console, confirm.fitness)
+        self.refuse_all_dead = pipeline.refuse_all_dead
+        self.evolve = make_evolve(config, parts, confirm)
+        self.tracking = Tracking(config, directory, console)
 
-    confirm: Confirm  # who is the best ever seen
-    budget: Budget  # how long the next generation is
-    record: Record  # metrics.jsonl and lineage.jsonl
-    show: Show  # a table
-    refuse_all_dead: RefuseAllDead
-    evolve: Evolve | None  # selection and mutation
-    tracking: Tracking  # W&B and TensorBoard
-
-    def begin(self, context: Context) -> None:
-        """On the main rank, before the first generation of a run, or of what is left of one."""
-        self.budget.begin(context)
-        self.record.begin(context)
-        self.show.begin(context)
-
-    def end_episodes(self, context: Context) -> None:
+    def end_episodes(self, context: pipeline.Context) -> None:
         """At a generation's end the running episodes are cut."""
         self.collect.end_generation()
 
-    def track(self, context: Context) -> None:
+    def track(self, context: pipeline.Context) -> None:
         """W&B and TensorBoard read what was recorded."""
         self.tracking.follow()
-
-
-@dataclass(frozen=True)
-class Run:
-    """All of a run that this rank has."""
-
-    config: RunConfig
-    world: World
-    console: Console
-    storage: Storage
-    parts: Parts
-    stages: Stages
-    resumed: bool  # its folder was there already
-
-
-def make_parts(
-    config: RunConfig,
-    world: World,
-    spec: EnvSpec,
-    stack: ExitStack,
-    schedule: Schedule | None = None,
-) -> Parts:
-    """The parts of this rank, closed by the stack; agents start as configured, or on a schedule."""
-    own = world.places(config.population.size)
-    env = make_vector_env(spec, len(own), config.env.num_envs)
-    stack.callback(env.close)
-    share = -(-config.evaluation.episodes // world.data)  # episodes that are this rank's to play
-    episodes = make_episodes(spec, slots_for(spec, len(own), share))
-    stack.callback(episodes.close)
-    networks = make_networks(config, env.observation, env.action)
-    genomes = make_genomes(config, networks, schedule)
-    average = world.average_ if world.data > 1 else None
-    population = make_population(config, networks, genomes, own, world.device, average, world.half)
-    set_threads(population.widest, population.pixels, local_ranks())
-    buffer, sampler = make_replay(config, env.observation, own, world.device)
-    mesh = (world.population, world.data)
-    replays = Replays(buffer, sampler, own, world.data_rank, world.rank, mesh)
-    return Parts(spec, env, episodes, genomes, population, buffer, sampler, replays)
-
-
-def make_stages(
-    config: RunConfig, world: World, parts: Parts, directory: RunDirectory, console: Console
-) -> Stages:
-    """All stages, on every rank; which of them run where, their labels say."""
-    population, sampler, algorithm = parts.population, parts.sampler, config.algorithm
-    replicas = Replicas(world)
-    if isinstance(sampler, PrioritisedSampler):
-        sampler.highest = replicas.highest
-    collect = Collect(
-        population,
-        parts.env,
-        parts.buffer,
-        sampler,
-        n_step=algorithm.n_step,
-        seed=config.seed,
-        first=world.places(config.population.size).start,
-        copy=world.data_rank,
-        copies=replicas,
-        exchange=Exchange(world) if config.replay.share == "world" else None,
-    )
-    share = slice(world.data_rank, None, world.data)
-    steps = config.population.size * config.env.num_envs * world.data  # of an iteration
-    confirm = Confirm(population, parts.episodes, directory, config)
-    learning = (algorithm.learning_starts, algorithm.updates, replicas)
-    return Stages(
-        anneal=AnnealBeta(sampler, config.replay, config.budget, steps),
-        collect=collect,
-        learn=Learn(population, parts.buffer, sampler, *learning),
-        evaluate=Evaluate(population, parts.episodes, config.evaluation, config.seed, share),
-        gather=Gather(world, population, confirm.fitness),
-        inherit=Inherit(world, sampler),
-        broadcast=Broadcast(world, population),
-        confirm=confirm,
-        budget=Budget(config.budget, console, every=config.evaluation.every, per_iteration=steps),
-        record=Record(directory, confirm.fitness),
-        show=Show(console, confirm.fitness),
-        refuse_all_dead=RefuseAllDead(directory),
-        evolve=make_evolve(config, parts, confirm),
-        tracking=Tracking(config, directory, console),
-    )
 
 
 def env_spec(config: RunConfig) -> EnvSpec:
@@ -240,75 +175,61 @@ def make_networks(
     return networks
 
 
-def make_spaces(config: RunConfig) -> Spaces:
-    """The hyperparameters that evolve, and where."""
-    return {name: Space.of(space) for name, space in config.spaces.items()}
-
-
-def make_evolve(config: RunConfig, parts: Parts, confirm: Confirm) -> Evolve | None:
+def make_evolve(
+    config: RunConfig, parts: Parts, confirm: pipeline.Confirm
+) -> pipeline.Evolve | None:
     """The stage that selects and mutates; None if the configuration wants none."""
     if config.evolution.method != "evolution":
         return None
-    explore = make_explore(config.evolution.explore, make_spaces(config))
-    specs = parts.population.specs
-    mutation = Mutation(config.evolution.mutation, specs, explore, config.algorithm)
-    return Evolve(config.evolution.selection, mutation, confirm, parts.genomes, config.seed)
-
-
-def make_genome(config: RunConfig, networks: Mapping[str, Trained], agent: int) -> Genome:
-    """The agent that the configuration starts from; ConfigError if its networks don't fit."""
-    network, specs = config.agent_network(agent), {n: own.spec for n, own in networks.items()}
-    architectures = {
-        name: _architecture(network, spec)
-        for name, spec in specs.items()
-        if isinstance(spec, NetworkSpec)
-    }
-    try:
-        row_shapes(specs, architectures)
-    except ValueError as error:
-        raise ConfigError(f"network.kernels: {error}; use smaller kernels or strides") from None
-    hyperparameters = config.agent_hyperparameters(agent)
-    if config.population.init == "sample" or config.evolution.method == "random_search":
-        random = generator(config.seed, "spaces", agent)
-        spaces = make_spaces(config)
-        hyperparameters |= {name: space.sample(random) for name, space in spaces.items()}
-    return Genome(agent, architectures, hyperparameters)
+    specs, evolution = parts.population.specs, config.evolution
+    explore = make_explore(evolution.explore, _spaces(config))
+    mutation = Mutation(evolution.mutation, specs, explore, config.algorithm)
+    return pipeline.Evolve(evolution.selection, mutation, confirm, parts.genomes, config.seed)
 
 
 def make_genomes(
     config: RunConfig, networks: Mapping[str, Trained], schedule: Schedule | None = None
 ) -> list[Genome]:
-    """All agents that the configuration starts from, or that start on a schedule."""
-    genomes = [make_genome(config, networks, agent) for agent in range(config.population.size)]
-    if schedule is None:
-        return genomes
-    architectures, values = schedule.architectures, schedule.at(0)
-    return [
-        dataclasses.replace(genome, architectures=architectures, hyperparameters=values)
-        for genome in genomes
-    ]
+    """All agents that the configuration starts from, or that start on a schedule.
+
+    ConfigError if their networks don't fit.
+    """
+    genomes = []
+    specs = {name: own.spec for name, own in networks.items()}
+    draws = config.population.init == "sample" or config.evolution.method == "random_search"
+    for agent in range(config.population.size):
+        network = config.agent_network(agent)
+        architectures = {
+            name: _architecture(network, spec)
+            for name, spec in specs.items()
+            if isinstance(spec, NetworkSpec)
+        }
+        try:
+            row_shapes(specs, architectures)
+        except ValueError as error:
+            raise ConfigError(f"network.kernels: {error}; use smaller kernels or strides") from None
+        values = config.agent_hyperparameters(agent)
+        if draws:
+            random = generator(config.seed, "spaces", agent)
+            values |= {name: space.sample(random) for name, space in _spaces(config).items()}
+        if schedule is not None:
+            architectures, values = dict(schedule.architectures), schedule.at(0)
+        genomes.append(Genome(agent, architectures, values))
+    return genomes
 
 
 def make_population(
-    config: RunConfig,
-    networks: Mapping[str, Trained],
-    genomes: Sequence[Genome] | None = None,
-    own: range | None = None,
-    device: torch.device | str = "cpu",
-    reduce: Callable[[Tensor], None] | None = None,
-    half: torch.dtype | None = None,
+    config: RunConfig, world: World, networks: Mapping[str, Trained], genomes: Sequence[Genome]
 ) -> Population:
-    """All agents as the configuration describes them, or as the genomes do; or `own` of them."""
-    if genomes is None:
-        genomes = make_genomes(config, networks)
-    own = range(len(genomes)) if own is None else own
+    """Those of all agents that are this rank's."""
+    own = world.places(len(genomes))
     ours = slice(own.start, own.stop)
     specs = {name: own.spec for name, own in networks.items()}
     numbers = sum(
         math.prod(s) for g in genomes[ours] for s in row_shapes(specs, g.architectures).values()
     )
-    compiled = reduce is None and wants_compiling(
-        config.compile, expected_updates(config), torch.device(device).type
+    compiled = world.data == 1 and wants_compiling(
+        config.compile, expected_updates(config), world.device.type
     )
     # weights, targets, two moments, gradient and scratch, and as much again while they are packed;
     # compiled, what a round begins with, and what an update makes of it
@@ -317,7 +238,7 @@ def make_population(
         f"population.size={config.population.size}",
         "use fewer agents or a smaller network.hidden",
     )
-    if reduce is not None and config.compile is True:
+    if world.data > 1 and config.compile is True:
         raise ConfigError(
             "compile: must be auto or false with mesh.data > 1, whose ranks meet within an update"
         )
@@ -328,33 +249,32 @@ def make_population(
         seed=config.seed,
         compiled=compiled,
         kinds=kinds_of(specs, genomes, compiled)[ours],
-        average=reduce,
-        half=half,
-        device=device,
+        average=world.average_ if world.data > 1 else None,
+        half=world.half,
+        device=world.device,
     )
 
 
 def make_replay(
-    config: RunConfig,
-    observation: ObservationSpec,
-    own: range | None = None,
-    device: torch.device | str = "cpu",
+    config: RunConfig, world: World, observation: ObservationSpec
 ) -> tuple[ReplayBuffer, Sampler]:
-    """One replay for all agents or one each, and what draws from it."""
-    agents, replay = range(config.population.size) if own is None else own, config.replay
+    """One replay for all agents of this rank or one each, and what draws from it."""
+    agents, replay = world.places(config.population.size), config.replay
     buffer = ReplayBuffer(
         replay.capacity,
         observation.shape,
         observation.dtype,
         config.algorithm.n_step,
         num_replays=len(agents) if replay.share == "agent" else 1,
-        device=device,
+        device=world.device,
     )
     streams = [generator(config.seed, "sample", 0, agent) for agent in agents]
     if replay.kind == "uniform":
         return buffer, UniformSampler(buffer, streams, replay.share)
     alpha, epsilon = replay.alpha, replay.priority_eps
-    return buffer, PrioritisedSampler(buffer, streams, alpha, epsilon, replay.share)
+    sampler = PrioritisedSampler(buffer, streams, alpha, epsilon, replay.share)
+    sampler.highest = world.highest
+    return buffer, sampler
 
 
 def expected_updates(config: RunConfig) -> int:
@@ -365,6 +285,11 @@ def expected_updates(config: RunConfig) -> int:
         often = int(min(often, Space.of(space).low))
     steps = config.budget.env_steps // config.population.size
     return int(steps // often * config.algorithm.updates)
+
+
+def _spaces(config: RunConfig) -> Spaces:
+    """The hyperparameters that evolve, and where."""
+    return {name: Space.of(space) for name, space in config.spaces.items()}
 
 
 def _architecture(network: NetworkConfig, spec: NetworkSpec) -> Architecture:

@@ -4,7 +4,7 @@ import platform
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
@@ -13,13 +13,13 @@ import torch
 import evorl
 from evorl.algorithms import Trained
 from evorl.config import RunConfig
-from evorl.envs import EnvSpec, Episodes, make_episodes, slots_for
+from evorl.envs import EnvSpec, make_episodes, slots_for
 from evorl.pipeline import Context, Played, count_failures, play
 from evorl.population import Population, newborn
 from evorl.reporting import Console
 from evorl.runs import Estimate, Floats, SavedAgent, interquartile_mean, interval, make_algorithm
 from evorl.seeding import generator, held_out
-from evorl.training.build import Run
+from evorl.training.start import Run
 
 
 class Score(NamedTuple):
@@ -33,75 +33,11 @@ class Score(NamedTuple):
 
 
 def score_run(run: Run, context: Context) -> Score:
-    """The held-out score of the agent that a run returns, written down: now it is finished."""
+    """The held-out score of the agent that a run returns; with summary.json it is finished."""
     best = run.stages.confirm.returned()
     score = held_out_score(best, run.parts.spec, run.config, run.console)
-    facts = summary(run.config, context, best, score, time.perf_counter() - context.began)
-    run.storage.directory.write_summary(facts)
-    run.stages.tracking.end(facts)
-    return score
-
-
-def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console: Console) -> Score:
-    """Play the agent on seeds that training and selection never used."""
-    seeds = held_out(config.seed, config.evaluation.final_episodes)
-    played, failures = play_alone(agent, spec, seeds, config.evaluation.final_max_steps, console)
-    score = estimate(played.returns[0], generator(config.seed, "bootstrap"), played.steps)
-    return score._replace(failures=failures)
-
-
-def play_alone(
-    agent: SavedAgent, spec: EnvSpec, seeds: Sequence[int], max_steps: int, console: Console
-) -> tuple[Played, int]:
-    """One agent plays an episode per seed, with a bar; also the failures of environments."""
-    population = alone(agent)
-    episodes = make_episodes(spec, slots_for(spec, 1, len(seeds)))
-    console.start(len(seeds), "scoring", "episode")
-    try:
-        played = play(population, episodes, seeds, max_steps, console.advance)
-        return played, _count(episodes)
-    finally:
-        episodes.close()
-        console.close()
-
-
-def alone(agent: SavedAgent) -> Population:
-    """A population of this one agent, to play or to ask for values."""
-    networks = {name: Trained(spec) for name, spec in agent.specs.items()}
-    population = Population([agent.genome], networks, make_algorithm(agent.algorithm))
-    population.rebuild([agent.genome], [newborn(agent.parameters)])
-    return population
-
-
-def _count(episodes: Episodes) -> int:
-    """Failures of these episodes alone, which may be as many as those of the run before."""
-    counted = Context(1)
-    count_failures(counted, episodes.failures)
-    count = counted.failures
-    if count:
-        warnings.warn(
-            f"held-out score: {count} failure{'s' * (count != 1)} of environments; an episode that"
-            " broke off counts with what it had returned until then",
-            stacklevel=4,
-        )
-    return count
-
-
-def estimate(returns: Floats, random: np.random.Generator, steps: int = 0) -> Score:
-    """Mean and interquartile mean of episode returns [E], with their intervals."""
-    return Score(
-        mean=interval([returns], random, np.mean),
-        iqm=interval([returns], random, interquartile_mean),
-        episodes=len(returns),
-        steps=steps,
-    )
-
-
-def summary(
-    config: RunConfig, context: Context, best: SavedAgent, score: Score, seconds: float
-) -> dict[str, Any]:
-    """What summary.json says of a finished run; every environment step is counted."""
-    return {
+    seconds, config = time.perf_counter() - context.began, run.config
+    facts = {
         "name": config.name,
         "env": config.env.id,
         "seed": config.seed,
@@ -130,3 +66,54 @@ def summary(
             "gymnasium": gymnasium.__version__,
         },
     }
+    run.storage.directory.write_summary(facts)
+    run.stages.tracking.end(facts)
+    return score
+
+
+def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console: Console) -> Score:
+    """Play the agent on seeds that training and selection never used."""
+    seeds = held_out(config.seed, config.evaluation.final_episodes)
+    played, failures = play_alone(agent, spec, seeds, config.evaluation.final_max_steps, console)
+    score = estimate(played.returns[0], generator(config.seed, "bootstrap"), played.steps)
+    return score._replace(failures=failures)
+
+
+def play_alone(
+    agent: SavedAgent, spec: EnvSpec, seeds: Sequence[int], max_steps: int, console: Console
+) -> tuple[Played, int]:
+    """One agent plays an episode per seed, with a bar; also the failures of environments."""
+    population = alone(agent)
+    episodes = make_episodes(spec, slots_for(spec, 1, len(seeds)))
+    console.start(len(seeds), "scoring", "episode")
+    try:
+        played, counted = play(population, episodes, seeds, max_steps, console.advance), Context(1)
+        count_failures(counted, episodes.failures)  # as many are allowed as in the run before
+        if count := counted.failures:
+            warnings.warn(
+                f"held-out score: {count} failure{'s' * (count != 1)} of environments; an episode"
+                " that broke off counts with what it had returned until then",
+                stacklevel=3,
+            )
+        return played, count
+    finally:
+        episodes.close()
+        console.close()
+
+
+def alone(agent: SavedAgent) -> Population:
+    """A population of this one agent, to play or to ask for values."""
+    networks = {name: Trained(spec) for name, spec in agent.specs.items()}
+    population = Population([agent.genome], networks, make_algorithm(agent.algorithm))
+    population.rebuild([agent.genome], [newborn(agent.parameters)])
+    return population
+
+
+def estimate(returns: Floats, random: np.random.Generator, steps: int = 0) -> Score:
+    """Mean and interquartile mean of episode returns [E], with their intervals."""
+    return Score(
+        mean=interval([returns], random, np.mean),
+        iqm=interval([returns], random, interquartile_mean),
+        episodes=len(returns),
+        steps=steps,
+    )

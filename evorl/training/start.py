@@ -1,50 +1,85 @@
 """How a run begins, and how it resumes from the newest good checkpoint as if nothing had happened.
 
-In order: `as_begun` takes the choices of the run that is there, `open_directory` makes its folder
-or opens it, and `start` brings all ranks to where the run begins or was. The main rank knows it;
-Broadcast then tells the others.
+In order: `as_begun` takes the choices of the run that is there, `make_run` makes its folder or
+opens it, and `start_run` brings all ranks to where the run begins or was.
 """
 
-import json
+import dataclasses
+import math
+import signal
+import time
 import warnings
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
-from safetensors.torch import load
-from torch import Tensor
-
-from evorl.config import RunConfig, dump_config, parse_text
+from evorl.config import RunConfig, dump_config, parse_text, unused_options
 from evorl.distributed import World
+from evorl.envs import choose_backend
 from evorl.errors import CheckpointError, ConfigError
-from evorl.evolution import Schedule
+from evorl.evolution import Schedule, birth
 from evorl.networks import fresh_parameters
-from evorl.pipeline import STAGES, Context, Record, Save, Snapshot, restore_states
-from evorl.population import newborn
-from evorl.runs import LINEAGE, METRICS, Checkpoint, RunDirectory, find_started, with_known_choices
-from evorl.training.build import Parts, Run
+from evorl.pipeline import STAGES, Context, Save, Snapshot, Storage, restore_states
+from evorl.population import kinds_of, newborn
+from evorl.reporting import Console
+from evorl.runs import (
+    LINEAGE,
+    METRICS,
+    Checkpoint,
+    RunDirectory,
+    find_started,
+    make_checkpoints,
+    with_known_choices,
+)
+from evorl.training.build import Parts, Stages, env_spec
 
-NOTHING = -1  # there is no checkpoint yet
+AGAIN = 3.0  # seconds after which a further signal counts
 
 Resume = RunDirectory | Literal["auto"] | None
 
 
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """All of a run that this rank has."""
+
+    config: RunConfig
+    world: World
+    console: Console
+    storage: Storage
+    parts: Parts
+    stages: Stages
+    resumed: bool  # its folder was there already
+
+
 def as_begun(config: RunConfig, world: World) -> RunConfig:
     """All ranks take what `auto` stood for from the run that resumes; the main rank can see it."""
-    sent = dump_config(with_known_choices(config)).encode() if world.main else None
-    return parse_text(world.broadcast(sent).decode(), "config of the main rank")
+    text = world.broadcast_json(dump_config(with_known_choices(config)) if world.main else None)
+    return parse_text(text, "config of the main rank")
 
 
-def open_directory(
+def make_run(
     config: RunConfig,
-    parts: Parts,
     world: World,
-    schedule: Schedule | None,
-    resume: Resume,
     stack: ExitStack,
-) -> tuple[RunDirectory, bool]:
-    """The run's folder, made and locked by the main rank, and whether it was there already."""
-    sent = directory = None
+    console: Console | None = None,
+    schedule: Schedule | None = None,
+    resume: Resume = None,
+) -> Run:
+    """All that a run has on this rank, closed by the stack; its folder is made, or opened."""
+    console = console if console and world.main else Console(quiet=True)
+    stack.callback(console.close)
+    spec, size = env_spec(config), len(world.places(config.population.size))
+    # What `auto` stands for is measured on the main rank: all must take the same.
+    chosen = choose_backend(spec, size, config.env.num_envs) if world.main else None
+    backend, reason = world.broadcast_json(chosen)
+    parts = Parts(config, world, dataclasses.replace(spec, backend=backend), stack, schedule)
+    # From now on with what `auto` stood for, so that whoever runs it again does the same.
+    env = config.env.model_copy(update={"backend": parts.env.backend})
+    compiled = parts.population.compiled is not None
+    config = config.model_copy(update={"env": env, "compile": compiled})
+    directory = None
     if world.main:
         if_exists = config.run.if_exists
         if resume == "auto":
@@ -54,30 +89,61 @@ def open_directory(
         if resume is None:
             if schedule is not None:
                 directory.write_schedule(schedule)
-            Record(directory).first(parts.genomes)
+            directory.append_lineage([birth(g, i, None) for i, g in enumerate(parts.genomes)])
             directory.sync()
             directory.write_config(dump_config(config))  # last: now the run has begun
-        sent = json.dumps([str(directory.path.absolute()), resume is not None]).encode()
-    path, resumed = json.loads(world.broadcast(sent))
-    return directory or RunDirectory(Path(path)), resumed
+    sent = directory and [str(directory.path.absolute()), resume is not None]
+    path, resumed = world.broadcast_json(sent)
+    directory = directory or RunDirectory(Path(path))
+    storage = Storage(directory, make_checkpoints(config, directory, schedule))
+    stages = Stages(config, world, parts, directory, console)
+    run = Run(config, world, console, storage, parts, stages, resumed)
+    if world.main:
+        stack.callback(stages.tracking.close)
+        console.say(f"environments: {backend} ({reason})")
+        _introduce(run)
+        console.start(config.budget.env_steps, "training", "step")
+    return run
+
+
+def _introduce(run: Run) -> None:
+    config, world, console, population = run.config, run.world, run.console, run.parts.population
+    compiled, limit = population.compiled is not None, run.parts.env.max_episode_steps
+    groups = len(set(kinds_of(population.specs, run.parts.genomes, compiled)))
+    console.say(
+        f"agents:       {config.population.size} in {groups} group{'s' * (groups != 1)},"
+        f" {'compiled' if compiled else 'eager'} updates,"
+        f" {config.env.num_envs} environments each of {config.env.id}"
+    )
+    if world.size > 1:
+        mesh = f"population {world.population} × data {world.data}"
+        console.say(f"ranks:        {world.size} on {world.device.type}, {mesh}")
+    console.say(f"run:          {run.storage.directory.path}")
+    for line in unused_options(
+        config, images=any(getattr(spec, "image", None) for spec in population.specs.values())
+    ):
+        console.warn(line)
+    if limit is not None and config.evaluation.every < 2 * limit:
+        console.warn(
+            f"evaluation.every={config.evaluation.every} is less than two episodes of up to {limit}"
+            f" steps, and running episodes are cut there; {2 * limit} or more is better"
+        )
 
 
 def start_run(run: Run, context: Context, save: Save) -> None:
-    """Bring all ranks to the first generation, or to the one that the newest checkpoint is before.
-
-    What is restored and what is checked against it belongs to `save`: what is in a checkpoint.
-    """
+    """Bring all ranks to the first generation, or to where the newest checkpoint is."""
     checkpoint = _find(run) if run.resumed else None
-    if run.world.agree(checkpoint is not None):
-        if run.world.main and checkpoint is not None:
+    if run.world.main:
+        if checkpoint is None:
+            _begin(run, context)
+        else:
             _restore(run, context, checkpoint, save)
+    if run.resumed:
         _load_replays(run, checkpoint)
-    elif run.world.main:
-        _begin(run, context)
     if run.world.main:
         run.stages.tracking.begin()
-    if run.world.main and run.resumed:
-        run.storage.directory.write_config(dump_config(run.config))  # nothing has refused
+        if run.resumed:
+            run.storage.directory.write_config(dump_config(run.config))  # nothing has refused
     run.stages.inherit(context)
     run.stages.broadcast(context)
     run.stages.learn.refill(context)
@@ -93,7 +159,7 @@ def _begin(run: Run, context: Context) -> None:
     weights = [fresh_parameters(parts.population.specs, genome, seed) for genome in parts.genomes]
     alive = [True] * len(weights)
     context.snapshot = Snapshot(parts.genomes, [newborn(own) for own in weights], alive)
-    run.stages.begin(context)
+    run.stages.budget.begin(context)
 
 
 def _restore(run: Run, context: Context, checkpoint: Checkpoint, save: Save) -> None:
@@ -119,7 +185,7 @@ def _plan(run: Run, context: Context, other_budget: bool) -> None:
     ended = snapshot.finished
     if other_budget:
         snapshot.last, snapshot.finished = False, stages.confirm.reached
-    stages.begin(context)
+    stages.budget.begin(context)
     if ended and not snapshot.finished and not snapshot.evolved:
         stages.refuse_all_dead(context)
         if stages.evolve is not None:
@@ -128,57 +194,68 @@ def _plan(run: Run, context: Context, other_budget: bool) -> None:
 
 
 def _find(run: Run) -> Checkpoint | None:
-    """The newest good checkpoint; None if there is none, and on ranks that cannot see it."""
-    world, checkpoints, found = run.world, run.storage.checkpoints, None
-    if world.main:
-        found = checkpoints.newest()
-    sent = str(found.generation if found else NOTHING).encode() if world.main else None
-    generation = int(world.broadcast(sent))
-    if world.main or generation == NOTHING or not run.storage.shared:
-        return found
-    with warnings.catch_warnings(action="ignore"):  # the main rank has said it
-        found = checkpoints.newest()
-    if found is None or found.generation != generation:
-        raise CheckpointError(
-            f"{checkpoints.folder}: rank {world.rank} finds another checkpoint than"
-            " the main rank; set checkpoint.shared_filesystem=false"
-        )
-    return found
+    """The newest good checkpoint that this rank sees; the main rank's is the one that counts."""
+    checkpoints = run.storage.checkpoints
+    if run.world.main:
+        return checkpoints.newest()
+    with warnings.catch_warnings(action="ignore"), suppress(CheckpointError):  # the main rank's say
+        return checkpoints.newest()
+    return None
 
 
 def _load_replays(run: Run, checkpoint: Checkpoint | None) -> None:
-    """Every rank its own, from disk or from the main rank."""
-    world, replays, sent = run.world, run.parts.replays, None
-    if checkpoint and world.main:
-        mesh = checkpoint.state["mesh"]
-        sent = json.dumps([list(checkpoint.files), mesh["population"], mesh["data"]]).encode()
-    files, population, data = json.loads(world.broadcast(sent))
-    stems = [stem for stem in files if "replay" in stem]
-    if not stems:
-        if world.main:
-            _warn("replays were not kept (checkpoint.replay: false) and fill up first")
+    """Every rank its own, if all see the checkpoint; else they fill up anew."""
+    world, replays = run.world, run.parts.replays
+    files = [list(file) for file in checkpoint.files.items()] if checkpoint else []
+    mesh = checkpoint.state["mesh"] if checkpoint else {}
+    wanted, mesh = world.broadcast_json([files, mesh])
+    if not wanted:
         return
-    if checkpoint is not None:  # which all ranks have where they share a disk
-        exact = replays.load(stems, checkpoint.load, (population, data))
-        if world.main and not run.storage.shared:
-            _serve(world, checkpoint)
-    else:
-        exact = replays.load(stems, lambda stem: _ask(world, stem), (population, data))
-        world.send(b"", 0)  # enough
-    if world.agree(not exact) and world.main:
-        _warn("there are other ranks than before: replays are not what each had")
-
-
-def _ask(world: World, stem: str) -> dict[str, Tensor]:
-    world.send(stem.encode(), 0)
-    return load(world.receive(0))
-
-
-def _serve(world: World, checkpoint: Checkpoint) -> None:
-    for rank in range(1, world.size):
-        while stem := world.receive(rank):
-            world.send(checkpoint.raw(stem.decode()), rank)
+    stems = [file[0] for file in wanted if "replay" in file[0]]
+    problem = None
+    if not stems:
+        problem = "replays were not kept and fill up first"
+    elif world.agree(files != wanted):
+        problem = "not all ranks see the checkpoint, and replays fill up first"
+    elif checkpoint is not None:
+        exact = replays.load(stems, checkpoint.load, (mesh["population"], mesh["data"]))
+        if world.agree(not exact):
+            problem = "there are other ranks than before: replays are not what each had"
+    if problem and world.main:
+        _warn(problem)
 
 
 def _warn(what: str) -> None:
     warnings.warn(f"{what}, so that the run resumes, but not to the same bytes", stacklevel=3)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The process was asked to end; `exit_code` says so to whoever started it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """While inside, SIGINT and SIGTERM raise Interrupted: the run can be resumed.
+
+    Those that follow within seconds change nothing: a launcher sends the same to all, as does a
+    terminal. Later ones raise again, as an exception in a finaliser is lost.
+    """
+    told = -math.inf
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        if time.monotonic() - told > AGAIN:
+            told = time.monotonic()
+            raise Interrupted(number)
+
+    wanted = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, end) for number in wanted]
+    try:
+        yield
+    finally:
+        for number, handler in zip(wanted, before, strict=True):
+            signal.signal(number, handler)

@@ -1,7 +1,6 @@
 """A training run: from a configuration to a scored run directory. All ranks run this."""
 
 import dataclasses
-import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -9,26 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import evorl
-from evorl.config import RunConfig, load_config, parse_config, unused_options
-from evorl.distributed import World, may_restart
-from evorl.envs import EnvSpec, choose_backend
+from evorl.config import RunConfig, load_config, parse_config
+from evorl.distributed import World
 from evorl.evolution import Schedule
-from evorl.pipeline import (
-    Callback,
-    Callbacks,
-    Context,
-    FollowSchedule,
-    Save,
-    Storage,
-    Task,
-    generation_ends,
-)
-from evorl.population import kinds_of
+from evorl.pipeline import Callback, Callbacks, Context, FollowSchedule, Save, Task, generation_ends
 from evorl.reporting import Console, refuse_missing
-from evorl.runs import LINEAGE, METRICS, make_checkpoints
-from evorl.training.build import Parts, Run, env_spec, make_parts, make_stages
+from evorl.runs import LINEAGE, METRICS
 from evorl.training.score import Score, score_run
-from evorl.training.start import Resume, as_begun, open_directory, start_run
+from evorl.training.start import Resume, Run, as_begun, make_run, start_run
 
 MAIN = ("main",)
 
@@ -46,14 +33,14 @@ class Result:
         return evorl.load_agent(self.directory / "best")
 
     @property
-    def metrics(self) -> Any:
-        """A row per generation: a pandas DataFrame, or without pandas a list of dicts."""
-        return _table(self.directory / METRICS)
+    def metrics(self) -> list[dict[str, Any]]:
+        """A row per generation, ready for `pandas.DataFrame`."""
+        return _rows(self.directory / METRICS)
 
     @property
-    def lineage(self) -> Any:
-        """A row per birth and per fitness: a pandas DataFrame, or a list of dicts."""
-        return _table(self.directory / LINEAGE)
+    def lineage(self) -> list[dict[str, Any]]:
+        """A row per birth and per fitness."""
+        return _rows(self.directory / LINEAGE)
 
 
 def train(
@@ -91,12 +78,12 @@ def train(
         task, save = _make_task(run, context, hooks, schedule)
         start_run(run, context, save)
         if world.main:
-            hooks.begin(context)
+            hooks.stage("on_generation_begin")(context)
         task.run()
         if not world.main:
             return None
         score = score_run(run, context)
-        hooks.end(context)
+        hooks.stage("on_run_end")(context)
         return Result(score, run.storage.directory.path)
 
 
@@ -120,20 +107,20 @@ def _make_task(
     task.use(stages.budget, every=end, filter_labels=MAIN)
     task.use(stages.record.evaluation, every=end, filter_labels=MAIN)
     task.use(stages.show.evaluation, every=end, filter_labels=MAIN)
-    task.use(hooks.evaluated, every=end, filter_labels=MAIN)
+    task.use(hooks.stage("on_evaluated"), every=end, filter_labels=MAIN)
     task.use(stages.refuse_all_dead, every=end, filter_labels=MAIN)
     if stages.evolve is not None:
         task.use(stages.evolve, every=end, filter_labels=MAIN)
         task.use(stages.record.births, every=end, filter_labels=MAIN)
         task.use(stages.show.births, every=end, filter_labels=MAIN)
     task.use(stages.track, every=end, filter_labels=MAIN)
-    task.use(hooks.evolved, every=end, filter_labels=MAIN)
+    task.use(hooks.stage("on_evolved"), every=end, filter_labels=MAIN)
     task.use(stages.end_episodes, every=end)
     task.use(stages.inherit, every=end)
     task.use(save, every=end)
-    task.use(hooks.checkpointed, every=end, filter_labels=MAIN)
+    task.use(hooks.stage("on_checkpoint"), every=end, filter_labels=MAIN)
     task.use(stages.broadcast, every=end)
-    task.use(hooks.begin, every=end, filter_labels=MAIN)
+    task.use(hooks.stage("on_generation_begin"), every=end, filter_labels=MAIN)
     return task, save
 
 
@@ -147,88 +134,5 @@ def _configured(
     return load_config(config, overrides)
 
 
-def make_run(
-    config: RunConfig,
-    world: World,
-    stack: ExitStack,
-    console: Console | None = None,
-    schedule: Schedule | None = None,
-    resume: Resume = None,
-) -> Run:
-    """All that a run has on this rank, closed by the stack; its folder is made, or opened."""
-    console = console if console and world.main else Console(quiet=True)
-    stack.callback(console.close)
-    spec, reason = choose_environments(config, world)
-    parts = make_parts(config, world, spec, stack, schedule)
-    config = _resolved(config, parts)
-    directory, resumed = open_directory(config, parts, world, schedule, resume, stack)
-    shared = world.shares_disk(directory.path, config.checkpoint.shared_filesystem)
-    storage = Storage(directory, make_checkpoints(config, directory, schedule), shared)
-    stages = make_stages(config, world, parts, directory, console)
-    run = Run(config, world, console, storage, parts, stages, resumed)
-    if world.main:
-        stack.callback(stages.tracking.close)
-        console.say(f"environments: {spec.backend} ({reason})")
-        _introduce(run, resume is not None)
-        console.start(config.budget.env_steps, "training", "step")
-    return run
-
-
-def choose_environments(config: RunConfig, world: World) -> tuple[EnvSpec, str]:
-    """What `auto` stands for is measured on the main rank: all must take the same."""
-    spec, sent = env_spec(config), None
-    if world.main:
-        size = len(world.places(config.population.size))
-        sent = json.dumps(choose_backend(spec, size, config.env.num_envs)).encode()
-    backend, reason = json.loads(world.broadcast(sent))
-    return dataclasses.replace(spec, backend=backend), reason
-
-
-def _resolved(config: RunConfig, parts: Parts) -> RunConfig:
-    """The configuration with what `auto` stood for, so that whoever runs it again does the same."""
-    env = config.env.model_copy(update={"backend": parts.env.backend})
-    compiled = parts.population.compiled is not None
-    return config.model_copy(update={"env": env, "compile": compiled})
-
-
-def _introduce(run: Run, resumes: bool) -> None:
-    config, world, console, population = run.config, run.world, run.console, run.parts.population
-    compiled, limit = population.compiled is not None, run.parts.env.max_episode_steps
-    groups = len(set(kinds_of(population.specs, run.parts.genomes, compiled)))
-    console.say(
-        f"agents:       {config.population.size} in {groups} group{'s' * (groups != 1)},"
-        f" {'compiled' if compiled else 'eager'} updates,"
-        f" {config.env.num_envs} environments each of {config.env.id}"
-    )
-    if world.size > 1:
-        mesh = f"population {world.population} × data {world.data}"
-        console.say(f"ranks:        {world.size} on {world.device.type}, {mesh}")
-    console.say(f"run:          {run.storage.directory.path}")
-    if may_restart() and not resumes:
-        console.warn(
-            "--max_restarts: when a rank has died the launcher starts over instead of resuming;"
-            " add --resume auto"
-        )
-    if not config.checkpoint.replay:
-        console.warn(
-            "checkpoint.replay=false: a run that is stopped resumes with empty replays, fills them"
-            " first, and ends with other bytes"
-        )
-    for line in unused_options(
-        config, images=any(getattr(spec, "image", None) for spec in population.specs.values())
-    ):
-        console.warn(line)
-    if limit is not None and config.evaluation.every < 2 * limit:
-        console.warn(
-            f"evaluation.every={config.evaluation.every} is less than two episodes of up to {limit}"
-            f" steps, and running episodes are cut there; {2 * limit} or more is better"
-        )
-
-
-def _table(path: Path) -> Any:
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    if importlib.util.find_spec("pandas") is None:
-        return rows
-    import pandas  # type: ignore[import-untyped]
-
-    return pandas.DataFrame(rows)
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

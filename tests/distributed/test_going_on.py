@@ -18,7 +18,6 @@ pytestmark = pytest.mark.slow
         ("replay.share=rank", "replay.kind=prioritized"),
         ("replay.share=world",),
         ("mesh.data=2", "replay.share=rank", "population.size=2"),
-        ("checkpoint.shared_filesystem=false",),
     ],
     ids=lambda options: options[0],
 )
@@ -48,8 +47,7 @@ def test_ranks_with_the_same_agents_begin_to_learn_together(tmp_path):
     train(tmp_path, *options, ranks=2)
 
 
-@pytest.mark.parametrize("shared", ["auto", "false"])
-def test_only_the_main_rank_knows_where_the_run_is(tmp_path, shared):
+def test_only_the_main_rank_knows_where_the_run_is(tmp_path):
     """The other one is in another folder, as on another machine."""
     train(tmp_path, "budget.env_steps=960", ranks=2)
     expected = train(tmp_path / "whole", "budget.env_steps=1920", ranks=2)
@@ -63,11 +61,42 @@ def test_only_the_main_rank_knows_where_the_run_is(tmp_path, shared):
         "main()\n"
     )
     words = ("resume", "runs/run", "budget.env_steps=1920")
-    words += (f"checkpoint.shared_filesystem={shared}",)
     code, said = Run(tmp_path, *words, ranks=2, script=script).wait()
     assert code == 0, said
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert deterministic(tmp_path / "runs" / "run") == deterministic(expected)
+
+
+def test_without_a_shared_disk_all_but_the_replays_is_kept(tmp_path):
+    """The population arrives all the same; what resumes without its replays fills them first."""
+    script = tmp_path / "apart.py"
+    script.write_text(
+        "import os, pathlib\n"
+        "exists = pathlib.Path.exists\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    pathlib.Path.exists = lambda p: exists(p) and 'checkpoints' not in p.parts\n"
+        "from evorl.cli import main\n"
+        "main()\n"
+    )
+    words = ("train", configured(tmp_path), "budget.env_steps=960")
+    code, said = Run(tmp_path, *words, ranks=2, script=script).wait()
+    assert code == 0, said
+    assert said.count("checkpoints are without replays") == 1
+    files, (name, checkpoint) = deterministic(tmp_path / "runs" / "run")
+    shared, (other, expected) = deterministic(
+        train(tmp_path / "shared", "budget.env_steps=960", ranks=2)
+    )
+    assert (files, name) == (shared, other)
+    assert checkpoint.keys() == {n for n in expected if "replay" not in n}
+    for own in ("population.safetensors", "progress.safetensors"):
+        assert checkpoint[own] == expected[own]
+    more = ("resume", "runs/run", "budget.env_steps=1440")
+    code, said = Run(tmp_path, *more, ranks=2).wait()
+    assert code == 0, said
+    assert "replays were not kept and fill up first" in said
+    code, said = Run(tmp_path / "shared", *more, ranks=2, script=script).wait()
+    assert code == 0, said
+    assert "not all ranks see the checkpoint, and replays fill up first" in said
 
 
 def test_seeds_of_a_schedule_on_ranks(tmp_path):

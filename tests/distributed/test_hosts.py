@@ -99,7 +99,7 @@ class Machine:
 
 
 def test_the_population_arrives_without_a_shared_disk(hosts, tmp_path):
-    """They find out by themselves that there is none."""
+    """They find out by themselves that there is none, and leave out the replays."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("mount namespaces are not permitted here")
     three = ("budget.env_steps=1440",)  # generations
@@ -115,8 +115,8 @@ def test_the_population_arrives_without_a_shared_disk(hosts, tmp_path):
     assert generation == "generation-000003"
     alone, (_, own) = deterministic(train(tmp_path / "alone", *three))
     assert files == alone
-    assert checkpoint.keys() == own.keys()
-    assert all(checkpoint[name] == own[name] for name in own if name != "manifest.json")
+    assert checkpoint.keys() == {name for name in own if "replay" not in name}
+    assert all(checkpoint[n] == own[n] for n in checkpoint if n != "manifest.json")
 
 
 def test_a_cut_cable_ends_both_with_a_clear_error(hosts, tmp_path):
@@ -132,7 +132,6 @@ def test_a_cut_cable_ends_both_with_a_clear_error(hosts, tmp_path):
     while "error: " not in machines[0].said():
         assert time.monotonic() < cut + 10 + 30, machines[0].said()  # and what a busy machine takes
         time.sleep(0.1)
-    assert "rank 1 d" in machines[0].said()  # did not come, or does not answer: wherever it was cut
     assert machines[0].wait(60) != 0, machines[0].said()
     assert processes(hosts[0]) == []
     # The rank behind the cut cable ends, too; its launcher is torch's, and waits for longer.

@@ -1,4 +1,4 @@
-"""What the environment of a launched process says."""
+"""What the environment of a launched process says, and its lost ranks in one line."""
 
 import subprocess
 import sys
@@ -8,8 +8,8 @@ import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 
 from evorl.distributed import is_main_process_of_launch, launch, let_main_speak_first
-from evorl.distributed.launch import NEEDED, launched_ranks, local_ranks
-from evorl.errors import ConfigError
+from evorl.distributed.launch import NEEDED, launched_ranks, local_ranks, rank_errors
+from evorl.errors import ConfigError, RunError
 
 from .launching import CONFIGS
 
@@ -94,3 +94,30 @@ def test_every_accelerate_config_is_tested():
         "multi_gpu",
         "multi_node",
     }
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "[/__w/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:5519. This"
+            " is typically caused by a remote worker crashing.\nmore",
+            "Connection closed by peer [127.0.0.1]:5519",
+        ),
+        (
+            "Gloo connectFullMesh failed with [/__w/gloo/transport/tcp/pair.cc:152] timed out",
+            "timed out",
+        ),
+        ("Tensors must be contiguous", "Tensors must be contiguous"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_a_lost_rank_in_one_line(said, told):
+    with pytest.raises(RunError) as caught, rank_errors("receive: rank 0 lost rank 1", "wait"):
+        raise RuntimeError(said)
+    assert str(caught.value) == f"receive: rank 0 lost rank 1 ({told}); wait"
+
+
+def test_a_mistake_stays_what_it_is():
+    with pytest.raises(TypeError), rank_errors("receive"):
+        raise TypeError

@@ -45,10 +45,6 @@ def test_five_agents_on_two_ranks(tmp_path):
     same_but_mesh(one, train(tmp_path / "two", *options, ranks=2))
 
 
-def test_without_a_shared_disk_the_same_arrives(alone, tmp_path):
-    same_but_mesh(alone, train(tmp_path, "checkpoint.shared_filesystem=false", ranks=2))
-
-
 def test_each_rank_trains_on_its_own_replay(tmp_path):
     """The agents of the first rank learn what they learn where there are no others."""
     options = ("replay.share=rank", "evolution.method=none")

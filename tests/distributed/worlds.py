@@ -20,9 +20,8 @@ from accelerate import Accelerator
 
 from evorl.cli import one_line_errors
 from evorl.config import parse_config
-from evorl.distributed import launch, store, world as world_module
-from evorl.distributed.launch import local_ranks
-from evorl.distributed.store import read_on_main_rank
+from evorl.distributed import launch, world as world_module
+from evorl.distributed.launch import local_ranks, read_on_main_rank
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
 from evorl.errors import ConfigError, RunError
@@ -34,15 +33,15 @@ from evorl.pipeline.context import Context
 from evorl.population.population import Population
 from evorl.reporting.console import Console
 from evorl.runs.directory import RunDirectory
-from evorl.training.build import make_parts, make_stages
-from evorl.training.signals import ending_on_signals
+from evorl.training.build import Parts, Stages
+from evorl.training.start import ending_on_signals
 from evorl.training.trainer import train
 
 AGENTS = 5
 
 
 def check_layout(world, folder):
-    assert world.rank == world.population_rank * world.data + world.data_rank
+    assert world.data_rank == world.rank % world.data
     assert world.rank == int(os.environ.get("RANK", 0))
     assert world.main == (world.rank == 0)
     assert world.device == torch.device("cpu")
@@ -52,7 +51,7 @@ def check_layout(world, folder):
             held.setdefault(place, []).append(rank)
     assert sorted(held) == list(range(AGENTS))
     for place, ranks in held.items():
-        assert world.owner(AGENTS, place) == ranks[0]
+        assert world.mesh.owner(AGENTS, place) == ranks[0]
         assert ranks == list(range(ranks[0], ranks[0] + world.data))
 
 
@@ -67,6 +66,7 @@ def check_collectives(world, folder):
     assert world.broadcast(b"from the main rank" if world.main else None) == b"from the main rank"
     assert world.broadcast(f"from {world.rank}".encode()) == b"from 0"
     assert world.broadcast(b"") == b""
+    assert world.broadcast_json({"from": world.rank}) == {"from": 0}
 
 
 def check_send_and_receive(world, folder):
@@ -77,13 +77,6 @@ def check_send_and_receive(world, folder):
                 world.send(payload, to)
             elif world.rank == to != source:
                 assert world.receive(source) == payload
-    for wrong in (world.rank, -1, world.size):
-        for exchange in (lambda to: world.send(b"", to), world.receive):
-            try:
-                exchange(wrong)
-            except ValueError:
-                continue
-            raise AssertionError("no ValueError")
 
 
 def check_chunks(world, folder):
@@ -106,12 +99,8 @@ def check_average(world, folder):
     tensor = torch.full((2, 3), float(world.rank))
     world.average_(tensor)
     assert tensor.eq(sum(line) / world.data).all()
-    counts = torch.tensor([world.rank, 1])
-    world.sum_(counts)
-    assert counts.tolist() == [sum(line), world.data]
-    largest = torch.tensor([world.rank, -world.rank])
-    world.max_(largest)
-    assert largest.tolist() == [line[-1], -line[0]]
+    assert world.total(np.array([world.rank, 1])).tolist() == [sum(line), world.data]
+    assert world.highest(np.array([world.rank, -world.rank])).tolist() == [line[-1], -line[0]]
 
     generator = torch.Generator().manual_seed(world.rank)
     own = torch.randn(1001, generator=generator)
@@ -148,26 +137,6 @@ def check_barrier(world, folder):
 def check_labels(world, folder):
     everywhere = {"standalone" if world.size == 1 else "distributed", f"node.{world.rank}"}
     assert world.labels == everywhere | ({"main"} if world.rank == 0 else set())
-
-
-def check_disk(world, folder):
-    """The others are told where the folder is; one that they don't see is not shared."""
-    own, blind = folder / f"disk-{world.size}", not world.main
-    own.mkdir(exist_ok=True)
-    if world.main:
-        (own / f"{world_module.TOKEN}of-a-killed-run").touch()
-    given = own if world.main else None
-    assert world.shares_disk(given)
-    assert world.shares_disk(given, True)
-    assert not world.shares_disk(given, False)
-    exists = Path.exists
-    Path.exists = lambda path: exists(path) and not (blind and path.parent == own)
-    try:
-        assert world.shares_disk(given) == (world.size == 1)
-    finally:
-        Path.exists = exists
-    if world.main:
-        assert list(own.iterdir()) == []
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
@@ -227,7 +196,6 @@ def lose_rank_1(folder):
 
     A group that has timed out is of no more use: each way has its own, and all wait at once.
     """
-    store.PATIENCE = 1.0
     ways = {
         "broadcast": lambda world: world.broadcast(b"payload"),
         "agree": lambda world: world.agree(True),
@@ -259,7 +227,6 @@ def lose_rank_1(folder):
 
 def case_four(folder):
     """Every mesh of four ranks, ranks that do not come, and one that ends with its own error."""
-    usual_patience, store.PATIENCE = store.PATIENCE, 1.0
     meshes = [{}, {"data": 2}, {"population": 1, "data": 4}]
     worlds = [World.start(AGENTS, timeout=60, **mesh) for mesh in meshes]
     for world in worlds:
@@ -275,8 +242,7 @@ def case_four(folder):
     if rank != 2:
         say(folder, "late-average", failure(impatient[1].average_, torch.zeros(3)))
     first.barrier("the end")
-    usual, launch.SPEAKS_AFTER = launch.SPEAKS_AFTER, 1.0
-    store.PATIENCE = usual_patience - usual + launch.SPEAKS_AFTER
+    launch.SPEAKS_AFTER = 1.0
     with one_line_errors(), ending_on_signals():  # as a command does
         if rank != 3:
             first.barrier("rank 3 does not come")
@@ -387,9 +353,9 @@ def case_own_replay(folder):
     with ExitStack() as stack:
         world = World.start(4)
         stack.callback(world.close)
-        parts = make_parts(config, world, EnvSpec("CartPole-v1", "sync"), stack)
+        parts = Parts(config, world, EnvSpec("CartPole-v1", "sync"), stack)
         directory = RunDirectory(folder)
-        stages = make_stages(config, world, parts, directory, Console(quiet=True))
+        stages = Stages(config, world, parts, directory, Console(quiet=True))
         draw, context = stages.learn.loader.draw, Context(len(world.places(4)))
 
         def watched(plans):

@@ -1,7 +1,16 @@
-"""A live population as the main rank sees it at a generation's end."""
+"""A live population as the main rank sees it at a generation's end; and the world of one rank."""
 
+from functools import cache
+
+from evorl.distributed.world import World
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot
+
+
+@cache
+def alone():
+    """The world of this process."""
+    return World.start(1)
 
 
 def snapshot_of(population, generation=0):

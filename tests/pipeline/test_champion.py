@@ -9,9 +9,8 @@ from evorl.config import parse_config
 from evorl.envs import EnvSpec, make_episodes
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline import champion
-from evorl.pipeline.champion import Confirm
-from evorl.pipeline.evaluate import Played, play
+from evorl.pipeline import evaluate
+from evorl.pipeline.evaluate import Confirm, Played, play
 from evorl.runs.agent import read_agent
 from evorl.runs.directory import RunDirectory
 from evorl.seeding import held_out, integers
@@ -54,7 +53,7 @@ def confirmations(monkeypatch):
     def given(population, episodes, seeds, max_steps):
         return Played(np.full((1, len(seeds)), left.pop(0)), 7)
 
-    monkeypatch.setattr(champion, "play", given)
+    monkeypatch.setattr(evaluate, "play", given)
     return left
 
 
@@ -82,14 +81,15 @@ def test_a_lucky_fitness_does_not_replace_the_best(tmp_path, episodes, confirmat
     context.snapshot.agent_steps[:] = 30
     context.snapshot.env_steps = 90
     evaluated(confirm, context, 30.0, 5.0, 3.0)
-    assert (confirm.score, confirm.best.genome.id) == (20.0, 10)
+    assert (confirm.score, confirm.champion.genome.id) == (20.0, 10)
     evaluated(confirm, context, 1.0, 40.0, 3.0)  # the highest yet, but not confirmed
-    assert (confirm.score, confirm.best.genome.id) == (20.0, 10)
+    assert (confirm.score, confirm.champion.genome.id) == (20.0, 10)
     evaluated(confirm, context, 1.0, 19.0, 19.9)  # below the confirmed score: plays nothing
     assert len(confirmations) == 1
     context.snapshot.returns = np.array([[1.0, 1.0], [2.0, 2.0], [17.0, 21.0]])
     evaluated(confirm, context, 1.0, 2.0, 19.0)  # below by less than its standard error, 2
-    assert (confirm.score, confirm.best.genome.id) == (20.0, 12)  # as good, and it learned longer
+    assert (confirm.score, confirm.champion.genome.id) == (20.0, 12)
+    # as good, and it learned longer
     assert context.snapshot.evaluation_steps == 21
     assert kept(confirm).genome.id == 12
     assert kept(confirm).facts == {
@@ -114,7 +114,7 @@ def waves(monkeypatch):
         now, left[:] = left[: len(seeds)], left[len(seeds) :]
         return Played(np.array([now]), len(seeds))
 
-    monkeypatch.setattr(champion, "play", given)
+    monkeypatch.setattr(evaluate, "play", given)
     return left, played
 
 
@@ -157,7 +157,7 @@ def test_what_is_kept_does_not_learn_on(tmp_path, episodes):
     before = {name: value.clone() for name, value in context.snapshot.states[0].online.items()}
     for group in live.groups:
         group.theta.add_(1)
-    for agent in (confirm.best, kept(confirm)):
+    for agent in (confirm.returned(), kept(confirm)):
         assert all(torch.equal(agent.parameters[name], value) for name, value in before.items())
 
 
@@ -165,19 +165,19 @@ def test_negative_fitness_is_kept_too_and_the_dead_never(tmp_path, episodes, con
     confirm, context, _ = make_confirm(tmp_path, episodes)
     confirmations[:] = [-710.0]
     evaluated(confirm, context, -np.inf, -np.inf, -np.inf)
-    assert confirm.best is None
+    assert confirm.champion is None
     evaluated(confirm, context, np.nan, -700.0, -800.0)
-    assert (confirm.score, confirm.best.genome.id) == (-710.0, 11)
+    assert (confirm.score, confirm.champion.genome.id) == (-710.0, 11)
 
 
 def test_the_first_is_kept_even_if_it_cannot_be_confirmed(tmp_path, episodes, confirmations):
     confirm, context, _ = make_confirm(tmp_path, episodes)
     confirmations[:] = [np.nan, 1.0]
     evaluated(confirm, context, 5.0, 1.0, 1.0)
-    assert (confirm.score, confirm.best.genome.id) == (-np.inf, 10)
+    assert (confirm.score, confirm.champion.genome.id) == (-np.inf, 10)
     assert kept(confirm).facts["confirmed"] is None
     evaluated(confirm, context, 0.0, 2.0, 1.0)
-    assert (confirm.score, confirm.best.genome.id) == (1.0, 11)
+    assert (confirm.score, confirm.champion.genome.id) == (1.0, 11)
 
 
 def test_a_confirmed_score_ends_the_run(tmp_path, episodes, confirmations):

@@ -17,6 +17,7 @@ from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context
 from evorl.seeding import generator, integers
 from evorl.training.build import observation_spec
+from tests.pipeline.snapshots import alone
 from tests.reference import population_of
 
 torch.set_num_threads(1)
@@ -68,7 +69,7 @@ def make_parts(agents, n_step=1, shared=False, **changed):
         CAPACITY, observation.shape, observation.dtype, n_step, 1 if shared else agents
     )
     sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(agents)])
-    collect = Collect(population, env, buffer, sampler, n_step=n_step, seed=SEED)
+    collect = Collect(alone(), population, env, buffer, sampler, n_step=n_step, seed=SEED)
     return population, buffer, collect, Context(agents)
 
 
@@ -193,7 +194,8 @@ def test_native_rows_that_are_no_steps_are_neither_stored_nor_counted():
     population = population_of(genomes, spec, DQN())
     buffer = ReplayBuffer(1000, (4,), torch.float32, 1, num_replays=2)
     sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(2)])
-    collect, context = Collect(population, env, buffer, sampler, n_step=1, seed=1), Context(2)
+    collect = Collect(alone(), population, env, buffer, sampler, n_step=1, seed=1)
+    context = Context(2)
     resets = 0
     for _ in range(60):
         before, episodes = context.env_steps, context.episodes

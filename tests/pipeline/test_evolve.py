@@ -16,7 +16,7 @@ from evorl.evolution.pb2 import make_explore
 from evorl.evolution.selection import MEAN, Truncation
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.champion import Champion
+from evorl.pipeline.evaluate import Champion
 from evorl.pipeline.evolve import Evolve
 from tests.pipeline.snapshots import context_of
 from tests.reference import population_of

@@ -15,16 +15,15 @@ from evorl.errors import EnvError
 from evorl.experience import ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
 from evorl.pipeline import collect as collecting
-from evorl.pipeline.champion import Confirm
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.context import Context, count_failures
-from evorl.pipeline.evaluate import Evaluate, play
+from evorl.pipeline.evaluate import Confirm, Evaluate, play
 from evorl.pipeline.snapshot import COUNTS
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
 from evorl.seeding import integers
 from evorl.training.build import observation_spec
-from tests.pipeline.snapshots import context_of
+from tests.pipeline.snapshots import alone, context_of
 
 torch.set_num_threads(1)
 
@@ -92,7 +91,7 @@ def make_collect(spec, n_step=1):
     env = make_vector_env(spec, AGENTS, ENVS)
     buffer = ReplayBuffer(2000, (2,), torch.float32, n_step, num_replays=AGENTS)
     sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(AGENTS)])
-    return Collect(population_of(env), env, buffer, sampler, n_step=n_step, seed=5)
+    return Collect(alone(), population_of(env), env, buffer, sampler, n_step=n_step, seed=5)
 
 
 def run(collect, context):

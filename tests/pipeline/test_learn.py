@@ -12,6 +12,7 @@ from evorl.networks.spec import NetworkSpec
 from evorl.pipeline import learn as learn_module
 from evorl.pipeline.context import Context
 from evorl.pipeline.learn import AnnealBeta, Learn
+from tests.pipeline.snapshots import alone
 from tests.reference import population_of
 
 torch.set_num_threads(1)
@@ -42,7 +43,7 @@ def make_learn(population, prioritised=False, shared=True, items=60, **options):
     kind = PrioritisedSampler if prioritised else UniformSampler
     sampler = kind(buffer, [np.random.default_rng(10 + i) for i in range(agents)])
     add(buffer, sampler, items)
-    return Learn(population, buffer, sampler, **options)
+    return Learn(alone(), population, buffer, sampler, **options)
 
 
 def add(buffer, sampler, items):
@@ -151,11 +152,11 @@ def test_another_agent_changes_nobody_elses_learning(shared):
 def test_beta_grows_with_the_steps_of_all_agents(steps, beta):
     learn = make_learn(make_population(), prioritised=True)
     context = Context(4)
-    context.env_steps = steps
+    context.before["env_steps"] = steps
     config = ReplayConfig(beta_start=0.4, beta_end=1.0)
     AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000), 8)(context)
     assert learn.sampler.beta == pytest.approx(beta)
-    context.env_steps, context.evaluation_steps = steps // 2, steps - steps // 2
+    context.before |= {"env_steps": steps // 2, "evaluation_steps": steps - steps // 2}
     AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000, counts="all"), 8)(context)
     assert learn.sampler.beta == pytest.approx(beta)
 
@@ -165,8 +166,10 @@ def test_within_a_generation_beta_grows_by_the_iterations_of_all_ranks():
     config = ReplayConfig(beta_start=0.0, beta_end=1.0)
     anneal = AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000), per_iteration=100)
     found = []
-    for generation, iteration, steps in ((0, 0, 0), (0, 1, 7), (0, 2, 9), (1, 3, 290), (1, 4, 300)):
-        context.generation, context.iteration, context.env_steps = generation, iteration, steps
+    for begins, iteration, steps in ((0, 0, 0), (0, 1, 7), (0, 2, 9), (3, 3, 290), (3, 4, 300)):
+        context.iteration, context.env_steps = iteration, steps
+        if iteration == begins:
+            context.begins, context.before["env_steps"] = begins, steps
         anneal(context)
         found.append(learn.sampler.beta)
     assert found == pytest.approx([0, 0.1, 0.2, 0.29, 0.39])
@@ -223,7 +226,7 @@ def test_an_agent_with_data_does_not_wait_for_one_without():
     none = np.zeros(1, np.int64)
     item = Transitions(one, none, np.zeros((1, 1)), one, np.ones(1, np.uint8), none)
     sampler.inserted(buffer.add(item, none))  # agent 0's episode ended early: it has a window
-    context = run(Learn(population, buffer, sampler), rounds=1)
+    context = run(Learn(alone(), population, buffer, sampler), rounds=1)
     assert context.agent_updates[0] == 8
 
 

@@ -102,7 +102,7 @@ def test_lines_of_metrics(tmp_path):
 def test_lines_of_lineage(tmp_path):
     record, context = make_record(tmp_path)
     genomes = context.snapshot.genomes
-    record.first(genomes)
+    record.directory.append_lineage([birth(g, i, None) for i, g in enumerate(genomes)])
     record.births(context)  # nobody was born
     evaluated(record, context, -np.inf, 5.0, 3.0)
     child = birth(dataclasses.replace(genomes[1], id=23, parent=21, born=1), 0, genomes[1], 0)
@@ -136,8 +136,7 @@ def test_lines_of_lineage(tmp_path):
 
 def test_the_speed_of_a_resumed_run_leaves_out_what_was_before(tmp_path):
     record, context = make_record(tmp_path)
-    context.snapshot.env_steps = 10**12
-    record.begin(context)
+    context.snapshot.env_steps = context.before["env_steps"] = 10**12
     evaluated(record, context, 1.0, 5.0, 3.0)
     assert lines(record)[0]["steps_per_second"] < 10**9  # 30 steps
 

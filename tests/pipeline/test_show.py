@@ -22,11 +22,10 @@ def show_all(quiet=False, verbose=False):
     context = context_of(population_of(genomes, NetworkSpec(4, 2), seed=1))
     show, snapshot = Show(Console(quiet, verbose)), context.snapshot
     snapshot.best, snapshot.env_steps = 5.5, 1000
-    context.timer.seconds["step"] = 100.0
-    show.begin(context)
     for generation in (3, 4):
         snapshot.generation, snapshot.finished = generation + 1, generation == 4
         snapshot.evolved = not snapshot.finished
+        context.before["env_steps"] = snapshot.env_steps
         snapshot.env_steps += 30
         context.timer.seconds["step"] += 2.0
         snapshot.fitness = np.array([1.0, 5.0, 3.0])

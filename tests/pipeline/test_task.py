@@ -75,12 +75,6 @@ def test_the_iteration_is_completed_in_which_the_end_comes():
     assert log.lines == ["a", "b", "a after", "a closed"]
 
 
-@pytest.mark.parametrize("every", [0, -1])
-def test_every_less_than_one_is_refused(every):
-    with pytest.raises(ValueError, match=f"every 1 iteration or more, got {every}"):
-        Task(Log()).use(plain("a"), every=every)
-
-
 def test_an_error_closes_what_is_open_and_runs_no_rest():
     log = Log()
     task = Task(log).use(two_part("a")).use(two_part("b")).use(failing).use(plain("never"))

@@ -214,7 +214,7 @@ def save_checkpoint(directory, population, generation, dead=()):
     snapshot = Snapshot(population.genomes, states, alive)
     draft = make_checkpoints(directory.config(), directory).begin(generation)
     files = [
-        draft.write_bytes("population", snapshot.packed()),
+        draft.write("population", snapshot.tensors()),
         draft.write("replay-0", {"obs": torch.zeros(3)}),
     ]
     draft.commit(snapshot.to_json(), files)

@@ -134,15 +134,9 @@ def test_an_error_is_named_and_the_run_can_be_resumed(whole, tmp_path, moment):
 def test_what_a_run_returns(whole):
     result, _ = whole
     assert result.score.episodes == 2
-    metrics = result.metrics.to_dict("records") if hasattr(result.metrics, "to_dict") else None
-    assert [row["generation"] for row in metrics or result.metrics] == [0, 1, 2, 3]
+    assert [row["generation"] for row in result.metrics] == [0, 1, 2, 3]
+    assert {row["event"] for row in result.lineage} == {"birth", "fitness"}
     assert len(result.lineage) == len((result.directory / "lineage.jsonl").open().readlines())
-
-
-def test_tables_without_pandas(whole, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert [row["generation"] for row in whole[0].metrics] == [0, 1, 2, 3]
-    assert {row["event"] for row in whole[0].lineage} == {"birth", "fitness"}
 
 
 SCRIPT = """

@@ -39,6 +39,8 @@ BASE = {
     "evolution": {"mutation": {"hyperparameters": 0.0}},
 }
 
+DEAD = "all agents are dead in generation 1, their loss, weights or returns are not finite; start"
+
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
@@ -64,15 +66,11 @@ def files(path):
 
 
 @pytest.mark.parametrize("method", ["evolution", "none"])
-def test_a_later_death_of_all_names_the_last_good_checkpoint(tmp_path, method):
+def test_a_later_death_of_all_ends_the_run(tmp_path, method):
     with pytest.raises(RunError) as caught:
         run(tmp_path, 800, method)
     path = tmp_path / "run"
-    assert str(caught.value) == (
-        f"{path}: all agents are dead in generation 1, their loss, weights or returns are not"
-        f" finite; try a smaller algorithm.lr ({path / 'best'} has the best agent there was,"
-        f" {path / 'checkpoints' / 'generation-000001'} is the last good checkpoint)"
-    )
+    assert str(caught.value).startswith(DEAD)
     first, last = fitnesses(path)
     assert None not in first
     assert last == [None, None]
@@ -88,7 +86,5 @@ def test_a_run_that_ended_with_the_death_of_all_cannot_go_on(tmp_path, method):
     assert path / "summary.json" in before
     with pytest.raises(RunError) as caught:
         train(reopen(directory, ["budget.env_steps=800"]), resume=directory)
-    assert str(caught.value).startswith(f"{path}: all agents are dead in generation 1, ")
-    good = path / "checkpoints" / "generation-000001"
-    assert str(caught.value).endswith(f" {good} is the last good checkpoint)")
+    assert str(caught.value).startswith(DEAD)
     assert files(path) == before

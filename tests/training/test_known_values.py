@@ -28,6 +28,7 @@ from evorl.runs.agent import load_agent
 from evorl.seeding import generator
 from evorl.training.build import observation_spec
 from evorl.training.trainer import train
+from tests.pipeline.snapshots import alone
 
 torch.set_num_threads(1)
 
@@ -173,7 +174,7 @@ def learned(setup, breaking=unbroken, seed=5):
         )
         kind = PrioritisedSampler if setup.prioritised else UniformSampler
         sampler = kind(buffer, [generator(seed, "sample", 0, i) for i in range(agents)])
-        collect = Collect(population, env, buffer, sampler, n_step=setup.n_step, seed=seed)
+        collect = Collect(alone(), population, env, buffer, sampler, n_step=setup.n_step, seed=seed)
         breaking(collect)
 
         def advance(context):
@@ -191,7 +192,7 @@ def learned(setup, breaking=unbroken, seed=5):
         budget = BudgetConfig(env_steps=setup.iterations * agents * 4)
         task.use(AnnealBeta(sampler, ReplayConfig(), budget, agents * 4))
         task.use(collect)
-        task.use(Learn(population, buffer, sampler))
+        task.use(Learn(alone(), population, buffer, sampler))
         task.use(advance)
         task.use(cut, every=setup.generation)
         context = task.run()
