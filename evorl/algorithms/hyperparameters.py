@@ -6,7 +6,7 @@ agent's own: genomes hold them, `population.agents` and evolution may change the
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ RATE = {"kind": "log", "low": 1e-4, "high": 1e-2}
 
 class Declaration(Section):
     """The declared side of an algorithm; `Algorithm` adds what it computes."""
+
+    experience: ClassVar[Literal["replay", "rollout"]] = "replay"
 
     name: str = option("", "The algorithm, or your own as module:Class.")
 
@@ -87,6 +89,8 @@ class OffPolicy(Declaration):
 
 class OnPolicy(Declaration):
     """What algorithms that learn from rollouts have in common."""
+
+    experience: ClassVar[Literal["replay", "rollout"]] = "rollout"
 
     lr: float = hyperparameter(
         3e-4, "Adam's step size.", gt=0, le=1, space={"kind": "log", "low": 1e-5, "high": 1e-2}

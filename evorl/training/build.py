@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from evorl import pipeline
-from evorl.algorithms import Algorithm, OnPolicy, Trained
+from evorl.algorithms import Algorithm, Trained
 from evorl.config import NetworkConfig, RunConfig, did_you_mean
 from evorl.distributed import World, local_ranks
 from evorl.envs import (
@@ -142,7 +142,7 @@ def make_algorithm(config: RunConfig) -> Algorithm:
     who = f"algorithm.name: {algorithm.name!r}"
     if not isinstance(algorithm, Algorithm):
         raise ConfigError(f"{who} only declares options; make it a subclass of evorl.Algorithm")
-    if learns_from_rollouts(algorithm):
+    if algorithm.experience == "rollout":
         return algorithm
     options, own = type(algorithm).model_fields, algorithm.hyperparameters
     missing = [name for name in OPTIONS if name not in options]
@@ -255,7 +255,7 @@ def make_experience(config: RunConfig, world: World, env: VectorEnv) -> Sampler:
     replay = config.replay
     streams = [generator(config.seed, "sample", 0, agent) for agent in agents]
     obs, action = env.observation, env.action
-    if learns_from_rollouts(algorithm):
+    if algorithm.experience == "rollout":
         sizes = (algorithm.rollout_steps, len(agents), config.env.num_envs)
         kinds = ((obs.shape, obs.dtype), (action.shape, action.dtype))
         return RolloutSampler(RolloutBuffer(*sizes, *kinds, world.device), streams)
@@ -293,11 +293,6 @@ def make_learning(
     ), pipeline.Learn(
         world, *given, learning_starts=algorithm.learning_starts, updates=algorithm.updates
     )
-
-
-def learns_from_rollouts(algorithm: Algorithm) -> bool:
-    """Whether an algorithm declares rollouts, or else learns from a replay."""
-    return isinstance(algorithm, OnPolicy)
 
 
 def expected_updates(config: RunConfig) -> int:
