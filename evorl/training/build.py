@@ -133,7 +133,8 @@ def observation_spec(observation: ObservationSpec) -> NetworkSpec:
     if observation.kind == "discrete":
         assert observation.n is not None
         return NetworkSpec(observation.n, 0, one_hot=True)
-    return NetworkSpec(observation.shape[0], 0, scale=observation.scale)
+    inputs = observation.shape[0] - observation.mask
+    return NetworkSpec(inputs, 0, scale=observation.scale, mask=observation.mask)
 
 
 def make_algorithm(config: RunConfig) -> Algorithm:
