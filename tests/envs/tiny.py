@@ -261,6 +261,8 @@ def _register():
     gymnasium.register("TinyCustom-v0", entry_point=Custom)
     gymnasium.register("Aim-v0", entry_point=Aim)
     gymnasium.register("Maze-v0", entry_point=Maze)
+    two = {"action_space": spaces.MultiDiscrete([4, 3], start=[0, 5]), "form": "tuple"}
+    gymnasium.register("MazeOfTwo-v0", entry_point=Maze, kwargs=two)
     gymnasium.register("TinyMissing-v0", entry_point=_needs_missing)
     gymnasium.register("TinyNativeMissing-v0", Tiny, vector_entry_point=_needs_missing)
     gymnasium.register("AimNative-v0", entry_point=Aim, vector_entry_point=AimVector)
