@@ -13,12 +13,13 @@ from evorl.cli.shared import output
 from evorl.errors import RunError
 
 if TYPE_CHECKING:
-    from evorl.envs import ObservationSpec
+    from evorl.envs import ActionSpec, ObservationSpec
 
 AGENTS, ENVS = 4, 8
 GENERATIONS = 12  # that the budget is enough for
 SHORTEST, LONGEST = 1000, 10_000  # steps of a generation
 EPISODES = {"episodes": 10, "confirm_episodes": 20, "final_episodes": 100}
+ALGORITHMS = {"discrete": "dqn", "multidiscrete": "ppo", "continuous": "sac"}  # for such actions
 MUTATION = {"hyperparameters": 0.6, "architecture": 0.2, "parameters": 0.2}
 # Convolutions (channels, kernels, strides) for images of at least N pixels on a side.
 CONVOLUTIONS = (
@@ -53,20 +54,21 @@ def init(env_id: str, output: Path | None) -> None:
     evorl init LunarLander-v3 -o configs/lander.yaml
     evorl init my_package.envs:Maze-v0
     """
-    from evorl.envs import EnvSpec, adapt, find, make_env
+    from evorl.envs import EnvSpec, adapted, find, make_env
 
-    solved_at = find(env_id).reward_threshold
-    env = make_env(EnvSpec(env_id))
+    solved_at, spec = find(env_id).reward_threshold, EnvSpec(env_id)
+    env = make_env(spec)
     try:
-        adapter = adapt(env_id, env.observation_space, env.action_space)
+        adapter = adapted(env, spec)
         limit = env.spec.max_episode_steps if env.spec else None
     finally:
         env.close()
     length = "no limit to" if limit is None else f"up to {limit:,} steps"
-    seen = _describe(adapter.observation)
-    what = f"{seen}, {adapter.action.n} actions, {length} an episode"
+    seen, done = _describe(adapter.observation), _describe_action(adapter.action)
+    what = f"{seen}, {done}, {length} an episode"
     file = output or Path(f"{name_of(env_id)}.yaml")
-    text = _starter(env_id, adapter.observation, limit or 0, what)
+    algorithm = ALGORITHMS[adapter.action.kind]
+    text = _starter(env_id, algorithm, adapter.observation, limit or 0, what)
     try:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text + STOP_AT.format(solved_at or 100) + "\n")
@@ -91,10 +93,20 @@ def _describe(observation: "ObservationSpec") -> str:
         return f"one of {observation.n} states"
     if observation.kind == "image":
         return f"images of {' × '.join(map(str, observation.shape))}"
-    return f"vectors of {observation.shape[0]} numbers"
+    masks = " and action masks" if observation.mask else ""
+    return f"vectors of {observation.shape[0] - observation.mask} numbers{masks}"
 
 
-def _starter(env_id: str, observation: "ObservationSpec", limit: int, what: str) -> str:
+def _describe_action(action: "ActionSpec") -> str:
+    if action.kind == "continuous":
+        (count,) = action.shape
+        return f"actions of {count} number{'s' if count > 1 else ''}"
+    return " × ".join(map(str, action.choices)) + " actions"
+
+
+def _starter(
+    env_id: str, algorithm: str, observation: "ObservationSpec", limit: int, what: str
+) -> str:
     """The YAML text; options have the comments of the schema, and all of the algorithm's are in."""
     from evorl.config import parse_config
 
@@ -104,7 +116,7 @@ def _starter(env_id: str, observation: "ObservationSpec", limit: int, what: str)
         "name": name_of(env_id),
         "seed": 1,
         "env": {"id": env_id, "num_envs": ENVS},
-        "algorithm": {},
+        "algorithm": {"name": algorithm},
         "network": _network(observation),
         "replay": {"capacity": _capacity(observation), "share": "rank"},
         "population": {"size": AGENTS},
@@ -114,6 +126,8 @@ def _starter(env_id: str, observation: "ObservationSpec", limit: int, what: str)
         "budget": {"env_steps": every * ENVS * AGENTS * GENERATIONS},
     }
     config = parse_config(chosen, source="starter")
+    if config.algorithm.experience == "rollout":
+        del chosen["replay"]
     chosen["algorithm"] = config.algorithm.model_dump()
     evolution["spaces"] = config.evolution.model_dump()["spaces"]
     heading = HEADING.format(algorithm=config.algorithm.name, env_id=env_id, what=what)

@@ -17,7 +17,36 @@ FILES = {
     "Acrobot-v1": "acrobot.yaml",
     "LunarLander-v3": "lunar_lander.yaml",
     "FrozenLake-v1": "frozen_lake.yaml",
+    "Pendulum-v1": "pendulum.yaml",
 }
+ACTIONS = """
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+class Choices(gymnasium.Env):
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, masked=False):
+        self.masked = masked
+        self.action_space = spaces.Discrete(3) if masked else spaces.MultiDiscrete([3, 2])
+
+    def told(self):
+        return {"action_mask": np.array([1, 0, 1])} if self.masked else {}
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(2, np.float32), self.told()
+
+    def step(self, action):
+        assert self.action_space.contains(action) and not (self.masked and action == 1)
+        self.time += 1
+        return np.zeros(2, np.float32), 1.0, self.time == 5, False, self.told()
+
+gymnasium.register("Several-v0", Choices)
+gymnasium.register("Masked-v0", Choices, kwargs={"masked": True})
+"""
 IMAGES = """
 import gymnasium
 import numpy as np
@@ -63,6 +92,25 @@ def test_the_file_loads_and_trains(evorl, tmp_path, env_id):
 
 
 @pytest.mark.parametrize(
+    ("name", "algorithm", "what"),
+    [
+        ("Several", "ppo", "vectors of 2 numbers, 3 × 2 actions"),
+        ("Masked", "dqn", "vectors of 2 numbers and action masks, 3 actions"),
+    ],
+)
+def test_the_algorithm_fits_the_actions(evorl, tmp_path, name, algorithm, what):
+    (tmp_path / "choices.py").write_text(ACTIONS)
+    code, out, err = evorl("init", f"choices:{name}-v0", "-o", "run.yaml")
+    assert (code, err) == (0, "")
+    assert what in out
+    assert load_config("run.yaml").algorithm.name == algorithm
+    small = [one for one in TINY if algorithm == "dqn" or "learning_starts" not in one]
+    code, out, err = evorl("train", "run.yaml", *small, "env.max_failures=0", "--quiet")
+    assert code == 0, err
+    assert "has no effect" not in err
+
+
+@pytest.mark.parametrize(
     ("name", "kernels"),
     [
         ("Small", [3, 3]),
@@ -100,8 +148,7 @@ def test_the_file_says_what_it_is_for(evorl, tmp_path):
     [
         (["CartPoel-v1"], "did you mean CartPole-v1"),
         (["CartPole-v7"], "did you mean CartPole-v1"),
-        (["Pendulum-v1"], "Box actions; only Discrete"),
-        (["Blackjack-v1"], "Tuple observations; only Box"),
+        (["Taxi-v4"], "with discrete observations; masks need vectors"),
         (["nowhere:Maze-v0"], "cannot import 'nowhere'"),
         ([""], "no environment ''"),
         (["CartPole-v1\n"], "no environment"),

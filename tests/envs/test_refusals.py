@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from gymnasium import spaces
 
@@ -31,24 +32,48 @@ def refusal(env_id, backend="sync", wrappers=(), **kwargs):
     return str(caught.value)
 
 
+def custom(**spaces_):
+    return refusal("TinyCustom-v0", **{"observation_space": spaces.Discrete(2), **spaces_})
+
+
 def test_actions():
-    assert refusal("Pendulum-v1") == (
-        "env.id: 'Pendulum-v1' has Box actions; only Discrete actions are supported"
+    who = "env.id: 'TinyCustom-v0' has"
+    assert custom(action_space=spaces.Dict(a=spaces.Discrete(2))) == (
+        f"{who} Dict actions; only Discrete, MultiDiscrete, MultiBinary and Box actions are "
+        "supported; write a wrapper that makes one of these"
     )
-    assert refusal(
-        "TinyCustom-v0",
-        observation_space=spaces.Discrete(2),
-        action_space=spaces.MultiDiscrete([2, 2]),
-    ) == ("env.id: 'TinyCustom-v0' has MultiDiscrete actions; only Discrete actions are supported")
+    bounds = "give them bounds in a wrapper of your own, whose action_space is the box that actions"
+    for low, high, said in [
+        ([-1, -np.inf], [1, 1], "number 1 goes from -inf to 1"),
+        ([-1, -1], [np.inf, 1], "number 0 goes from -1 to inf"),
+        ([-1, -3.4e38], [1, 3.4e38], "number 1 goes from -3.4e+38 to 3.4e+38"),
+    ]:
+        box = spaces.Box(np.float32(low), np.float32(high))
+        assert custom(action_space=box) == (
+            f"{who} Box actions without bounds ({said}); {bounds} are to be scaled to"
+        )
+    assert custom(action_space=spaces.Box(0, 5, (2,), np.int64)) == (
+        f"{who} Box actions of whole numbers (int64); make them Discrete or MultiDiscrete, or "
+        "floating-point, in a wrapper of your own"
+    )
+    assert custom(action_space=spaces.Box(-1, 1, (0,))) == (
+        f"{who} actions of shape (0,): none at all"
+    )
 
 
 def test_observations():
-    assert refusal("Blackjack-v1") == (
-        "env.id: 'Blackjack-v1' has Tuple observations; only Box, Discrete and MultiBinary "
-        "are supported (the wrapper FlattenObservation may help)"
+    assert custom(observation_space=spaces.MultiDiscrete([2, 3])) == (
+        "env.id: 'TinyCustom-v0' has MultiDiscrete observations; only Box, Discrete, MultiBinary, "
+        "and Dict and Tuple of what can be flattened are supported (the wrapper "
+        "FlattenObservation may help)"
     )
-    flat = EnvSpec("Blackjack-v1", "sync", {}, [Wrap("FlattenObservation")])
-    make_vector_env(flat, 1, 2).close()
+    flat = [Wrap("FlattenObservation")]
+    kwargs = {"observation_space": spaces.MultiDiscrete([2, 3])}
+    make_vector_env(EnvSpec("TinyCustom-v0", "sync", kwargs, flat), 1, 2).close()
+    endless = spaces.Dict(a=spaces.Sequence(spaces.Discrete(2)), b=spaces.Discrete(2))
+    assert custom(observation_space=endless).startswith(
+        "env.id: 'TinyCustom-v0' has Dict observations; only Box, Discrete, MultiBinary, and Dict"
+    )
 
 
 @pytest.mark.parametrize("backend", ["auto", "sync", "async", "native"])
@@ -107,6 +132,14 @@ def test_wrappers():
     assert refusal("CartPole-v1", wrappers=[Wrap("Autoreset")]) == (
         "env.wrappers[0]: Autoreset hides where episodes end; leave it out, evorl resets them"
     )
+    assert refusal("Pendulum-v1", wrappers=[Wrap("ClipAction")]) == (
+        "env.wrappers[0]: ClipAction takes the bounds away that actions are scaled to; leave it "
+        "out, evorl clips"
+    )
+    for name in ("NormalizeObservation", "NormalizeReward"):
+        assert refusal("CartPole-v1", wrappers=[Wrap(name)]).startswith(
+            f"env.wrappers[0]: {name} keeps statistics that evaluation would not share"
+        )
 
 
 def test_native():
@@ -147,6 +180,6 @@ def test_envpool():
         "env.kwargs: 'CartPole-v1' refuses {'colour': 'red'}: "
         "Config.__new__() got an unexpected keyword argument 'colour'"
     )
-    assert refusal("Pendulum-v1", "envpool") == (
-        "env.id: 'Pendulum-v1' has Box actions; only Discrete actions are supported"
+    assert refusal("CartpoleSwingup-v1", "envpool").startswith(
+        "env.id: 'CartpoleSwingup-v1' has Dict observations; only Box"
     )

@@ -66,6 +66,53 @@ def test_observations_have_the_form_they_say(space, expected, backend):
         np.testing.assert_array_equal(obs[0], single)
 
 
+# nested space → what its flat parts are, in order
+NESTED = {
+    "dict by sorted keys": (
+        spaces.Dict({"b": box(2), "a": spaces.Discrete(3), "c": spaces.MultiBinary(2)}),
+        lambda one: [np.eye(3)[one["a"]], one["b"], one["c"]],
+    ),
+    "given order": (spaces.Dict([("b", box(2)), ("a", box(1))]), lambda one: [one["b"], one["a"]]),
+    "tuple": (
+        spaces.Tuple([spaces.Discrete(3, start=5), box(2, 2), spaces.MultiDiscrete([2, 3])]),
+        lambda one: [np.eye(3)[one[0] - 5], one[1], np.eye(2)[one[2][0]], np.eye(3)[one[2][1]]],
+    ),
+    "nested": (
+        spaces.Dict({"z": spaces.Tuple([box(1), spaces.Dict(y=box(2), x=box(1))]), "a": box(1)}),
+        lambda one: [one["a"], one["z"][0], one["z"][1]["y"], one["z"][1]["x"]],
+    ),
+    "pixels": (spaces.Dict(a=box(2, 2, dtype=np.uint8)), lambda one: [one["a"]]),
+}
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+@pytest.mark.parametrize("name", NESTED)
+def test_nested_observations_are_flattened_in_order(name, backend):
+    space, parts = NESTED[name]
+    spec = EnvSpec("TinyCustom-v0", backend, {"observation_space": space})
+    reference = gymnasium.make("TinyCustom-v0", observation_space=copy.deepcopy(space))
+    raw = [reference.reset(seed=5)[0], reference.step(0)[0], reference.step(0)[0]]
+    with closing(make_vector_env(spec, 1, 1)) as env, closing(make_episodes(spec, 1)) as episodes:
+        action = np.zeros(1, np.int64)
+        seen = [env.reset([5]), env.step(action).obs, env.step(action).obs]
+        played = [episodes.reset([5]), episodes.step(action, action == 0)[0]]
+        assert env.observation == episodes.observation
+        assert (env.observation.kind, env.observation.dtype) == (
+            "vector",
+            U8 if name == "pixels" else F32,
+        )
+    np.testing.assert_array_equal(seen[:2], played)
+    for found, one in zip(seen, raw, strict=True):
+        expected = np.concatenate([np.ravel(part) for part in parts(one)])
+        np.testing.assert_array_equal(found[0], expected.astype(found.dtype))
+
+
+def test_blackjack():
+    with closing(make_vector_env(EnvSpec("Blackjack-v1", "sync"), 1, 2)) as env:
+        assert env.observation == ObservationSpec("vector", (32 + 11 + 2,), F32)
+        np.testing.assert_array_equal(env.reset([0, 1]).sum(1), [3, 3])  # one of each
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (0,), (4, 0)])
 def test_shapes_that_are_neither_vector_nor_image_are_refused(shape):
     with pytest.raises(ConfigError, match="has observations of shape"):

@@ -112,6 +112,8 @@ class Hopeless(Tiny):
 class TinyVector(VectorEnv[Any, Any, Any]):
     """The same, vectorised with one generator; an episode starts on the step after an end."""
 
+    info: dict[str, Any] = {}  # noqa: RUF012
+
     def __init__(self, num_envs, max_episode_steps=None, mode=AutoresetMode.NEXT_STEP):
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": mode}
@@ -126,7 +128,7 @@ class TinyVector(VectorEnv[Any, Any, Any]):
         super().reset(seed=seed)
         self._restart(np.ones(self.num_envs, bool))
         self.over[:] = False
-        return self.buffer, {}
+        return self.buffer, self.info
 
     def step(self, actions):
         late = self.over
@@ -143,6 +145,27 @@ class TinyVector(VectorEnv[Any, Any, Any]):
         self.buffer[rows, 1] = 0
 
 
+class AimVector(TinyVector):
+    """Aim, vectorised."""
+
+    def __init__(self, num_envs, **kwargs):
+        super().__init__(num_envs, **kwargs)
+        self.single_action_space = spaces.Box(-3, 5, (1,), np.float32)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def step(self, actions):
+        assert self.action_space.contains(actions), actions
+        late = self.over
+        obs, _, *rest = super().step(np.zeros(self.num_envs))
+        return obs, np.where(late, 0, actions[:, 0]), *rest
+
+
+class MaskedVector(TinyVector):
+    """With a mask that nobody reads."""
+
+    info = {"action_mask": np.ones((1, 2))}  # noqa: RUF012
+
+
 class Custom(gymnasium.Env[Any, Any]):
     """Any spaces at all; observations are samples, actions are checked."""
 
@@ -157,7 +180,74 @@ class Custom(gymnasium.Env[Any, Any]):
 
     def step(self, action):
         assert self.action_space.contains(action), action
-        return self.observation_space.sample(), float(action), False, False, {}
+        return self.observation_space.sample(), float(np.sum(action)), False, False, {}
+
+
+class Aim(Tiny):
+    """Tiny, but the action is a force from -3 to 5, and the reward what it is."""
+
+    action_space = spaces.Box(-3, 5, (1,), np.float32)
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        obs, _, *rest = super().step(0)
+        return obs, action[0], *rest  # an array of no dimensions, as many an environment gives
+
+
+def allowed(number, steps, parts=(4,)):
+    """Which choices Maze allows, for each part of an action: never all, and at least one."""
+    return tuple(
+        np.array([(number >> (choice + part + steps)) % 2 == 0 for choice in range(size - 1)] + [1])
+        * (np.arange(size) != (number + steps) % (size - 1))
+        for part, size in enumerate(parts)
+    )
+
+
+class Maze(Tiny):
+    """Tiny, but an action that is not allowed raises; 1 for each step, 10 more for the right one.
+
+    `form`: array, tuple (of the parts), none_at_end, zeros_at_end, zeros, once, long.
+    """
+
+    def __init__(self, action_space=None, form="array", observation_space=None):
+        super().__init__()
+        self.action_space = action_space or spaces.Discrete(4)
+        self.observation_space = observation_space or Tiny.observation_space
+        self.form = form
+        space = self.action_space
+        self.parts = tuple(np.ravel(getattr(space, "nvec", getattr(space, "n", 2))).tolist())
+        self.first = np.ravel(getattr(space, "start", 0))
+        if isinstance(space, spaces.MultiBinary):
+            self.parts, self.first = (2,) * space.shape[0], 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.shown(), self.told(False)
+
+    def step(self, action):
+        number, steps = self.buffer.astype(int)
+        chosen = np.ravel(action) - self.first
+        parts = allowed(number, steps, self.parts)
+        assert all(part[choice] for part, choice in zip(parts, chosen, strict=True)), action
+        right = chosen.tolist() == [part.nonzero()[0][0] for part in parts]
+        _, _, terminated, truncated, _ = super().step(0)
+        return self.shown(), 1.0 + 10 * right, terminated, truncated, self.told(terminated)
+
+    def shown(self):
+        shape, dtype = self.observation_space.shape, self.observation_space.dtype
+        return np.resize(self.buffer, shape).astype(dtype) if shape else int(self.buffer[1])
+
+    def told(self, terminated):
+        number, steps = self.buffer.astype(int)
+        parts = allowed(number, steps, self.parts)
+        mask = parts if self.form == "tuple" else np.concatenate(parts).astype(np.int8)
+        if self.form == "zeros" and steps == 2:
+            mask = np.zeros_like(mask)
+        if (self.form == "once" and steps) or (self.form == "none_at_end" and terminated):
+            return {}
+        if self.form == "zeros_at_end" and terminated:
+            mask = 0 * mask
+        return {"action_mask": [*mask, 1] if self.form == "long" else mask}
 
 
 def _needs_missing(**kwargs):
@@ -169,8 +259,14 @@ def _register():
     gymnasium.register("Fragile-v0", entry_point=Fragile)
     gymnasium.register("Hopeless-v0", entry_point=Hopeless)
     gymnasium.register("TinyCustom-v0", entry_point=Custom)
+    gymnasium.register("Aim-v0", entry_point=Aim)
+    gymnasium.register("Maze-v0", entry_point=Maze)
+    two = {"action_space": spaces.MultiDiscrete([4, 3], start=[0, 5]), "form": "tuple"}
+    gymnasium.register("MazeOfTwo-v0", entry_point=Maze, kwargs=two)
     gymnasium.register("TinyMissing-v0", entry_point=_needs_missing)
     gymnasium.register("TinyNativeMissing-v0", Tiny, vector_entry_point=_needs_missing)
+    gymnasium.register("AimNative-v0", entry_point=Aim, vector_entry_point=AimVector)
+    gymnasium.register("MaskedNative-v0", entry_point=Tiny, vector_entry_point=MaskedVector)
     for name, mode in [
         ("TinyNative-v0", AutoresetMode.NEXT_STEP),
         ("TinyNativeDisabled-v0", AutoresetMode.DISABLED),
