@@ -89,7 +89,7 @@ class Interface:
             raise ValueError("the starts of actions don't fit their shape")
         if low.size + high.size and not low.size == high.size == size:
             raise ValueError("the bounds of actions don't fit their shape")
-        if not (np.isfinite(high - low) & (low < high)).all():
+        if not (np.isfinite(high - low) & (low <= high)).all():
             raise ValueError("the bounds of actions are not finite, or upside down")
 
 
@@ -235,9 +235,7 @@ class Agent(nn.Module):
         return obs.reshape(obs.shape[0], *(spec.image or (spec.inputs,)))
 
     @torch.no_grad()
-    def act(
-        self, obs: npt.ArrayLike, mask: npt.ArrayLike | tuple[npt.ArrayLike, ...] | None = None
-    ) -> npt.NDArray[Any]:
+    def act(self, obs: npt.ArrayLike, mask: Any = None) -> npt.NDArray[Any]:
         """The action for one observation, or the actions [B, ...] for a batch [B, ...] of them.
 
         `mask` is the environment's info["action_mask"]; without it every action is allowed.
@@ -247,18 +245,24 @@ class Agent(nn.Module):
         if not single and array.shape[1:] != shape:
             raise ValueError(f"observations must have shape {shape} or (B, ...), got {array.shape}")
         inputs = [array]
-        if mask is not None:  # in several parts for MultiDiscrete actions
-            whole = np.concatenate(mask, -1) if isinstance(mask, tuple) else np.asarray(mask)
-            wanted = (*array.shape[: array.ndim - len(shape)], self.saved.spec.mask)
-            if whole.shape != wanted or not self.saved.spec.mask:
-                what = f"must have shape {wanted}" if wanted[-1] else "is not read by this agent"
-                raise ValueError(f"the mask {what}, got shape {whole.shape}")
-            inputs.append(whole)
+        if mask is not None:
+            inputs.append(self._whole(mask, array.shape[: array.ndim - len(shape)]))
         device = next(self.parameters()).device
         tensors = [torch.tensor(one[None] if single else one, device=device) for one in inputs]
         actions = self(*tensors).cpu().numpy()
         found: npt.NDArray[Any] = actions[0] if single else actions
         return found
+
+    def _whole(self, mask: Any, batch: tuple[int, ...]) -> npt.NDArray[Any]:
+        """A mask [..., choices], also of one that has an array for each part of an action."""
+        several = not batch or isinstance(mask, tuple)
+        parts = [np.atleast_1d(part) for part in mask] if several else [np.asarray(mask)]
+        whole, choices = np.concatenate(parts, -1), self.saved.spec.mask
+        if not choices:
+            raise ValueError("this agent was trained without action masks, and takes none")
+        if whole.shape != (*batch, choices):
+            raise ValueError(f"the mask must have shape {(*batch, choices)}, got {whole.shape}")
+        return whole
 
 
 class Scaled(nn.Module):
@@ -285,7 +289,7 @@ class Scaled(nn.Module):
             action = action + self.start
         else:
             low, high = self.bounds
-            action = low + (action.to(low.dtype) + 1) * 0.5 * (high - low)
+            action = (low + high) / 2 + (high - low) / 2 * action.to(low.dtype)
             action = torch.minimum(torch.maximum(action, low), high)
         return action.reshape(action.shape[0], *self.shape).to(self.dtype)
 
