@@ -9,8 +9,9 @@ Legend: P agents, which is 1 here, B batch.
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -41,12 +42,14 @@ from evorl.networks import (
 )
 from evorl.runs.files import reason, run_error
 
+NUMBERS = {"bool", "float16", "float32", "float64"}
+NUMBERS |= {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 WEIGHTS, FACTS = "weights.safetensors", "agent.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Interface:
-    """How the environment gives its observations and counts its actions."""
+    """How the environment gives its observations and takes its actions."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
 
@@ -55,12 +58,39 @@ class Interface:
     channels_last: bool = False  # images are [H, W, C]
     observation_start: int = 0  # the first of numbered observations
     action_start: int | tuple[int, ...] = 0  # the first choice; of MultiDiscrete for each part
+    action_shape: tuple[int, ...] = ()  # of one action
+    action_dtype: str = "int64"
+    low: tuple[float, ...] = ()  # the bounds of a box, number by number
+    high: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, spaces: SpaceAdapter) -> "Interface":
         """That of an environment."""
-        starts = spaces.observation_start, spaces.action_start
-        return cls(spaces.raw_shape, spaces.raw_dtype, spaces.transpose, *starts)
+        action = spaces.action
+        return cls(
+            spaces.raw_shape,
+            spaces.raw_dtype,
+            spaces.transpose,
+            spaces.observation_start,
+            spaces.action_start,
+            action.shape,
+            action.dtype.name,
+            action.low,
+            action.high,
+        )
+
+    def check(self) -> None:
+        """ValueError unless actions can be made from it."""
+        for name in (self.dtype, self.action_dtype):
+            if name not in NUMBERS:
+                raise ValueError(f"{name!r:.40} is no type of numbers")
+        size, low, high = math.prod(self.action_shape), np.array(self.low), np.array(self.high)
+        if np.size(self.action_start) not in (1, size):
+            raise ValueError("the starts of actions don't fit their shape")
+        if low.size + high.size and not low.size == high.size == size:
+            raise ValueError("the bounds of actions don't fit their shape")
+        if not (np.isfinite(high - low) & (low <= high)).all():
+            raise ValueError("the bounds of actions are not finite, or upside down")
 
 
 class SavedAgent(NamedTuple):
@@ -89,6 +119,7 @@ class SavedAgent(NamedTuple):
         values = self.parameters.values()
         if not all(value.is_floating_point() and bool(value.isfinite().all()) for value in values):
             raise ValueError("the weights are not finite numbers")
+        self.interface.check()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +189,7 @@ class Agent(nn.Module):
     """Takes observations as the environment gives them, and gives its actions, greedily.
 
     `networks["q"]` is one of its networks as an ordinary module; it reads observations in evorl's
-    form, which `prepare` makes of the environment's.
+    form, which `prepare` makes of the environment's, without a mask.
     """
 
     def __init__(self, saved: SavedAgent) -> None:
@@ -168,10 +199,12 @@ class Agent(nn.Module):
         for name, spec in saved.specs.items():
             own = network_part(saved.parameters, name)
             if isinstance(spec, NetworkSpec):
-                self.networks[name] = to_module(spec, saved.genome.architectures[name], own)
+                plain = dataclasses.replace(spec, mask=0)
+                self.networks[name] = to_module(plain, saved.genome.architectures[name], own)
                 self.add_module(f"network_{name}", self.networks[name])
             else:
                 self.register_parameter(f"parameter_{name}", nn.Parameter(own[VALUE].clone()))
+        self.scaled = Scaled(saved.interface)
         self.eval()
 
     @cached_property
@@ -179,16 +212,18 @@ class Agent(nn.Module):
         """The algorithm that trained it; a user's own module is imported here, not on loading."""
         return make_algorithm(self.saved.algorithm)
 
-    def forward(self, obs: Tensor) -> Tensor:
-        """Actions [B] for the environment's observations [B, ...]."""
-        return self.decide(obs)[0]
+    def forward(self, obs: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Actions [B, ...] for the environment's observations [B, ...]."""
+        return self.decide(obs, mask)[0]
 
-    def decide(self, obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Actions [B], and what the networks gave on the way, each [B, outputs]."""
-        networks = GroupOfOne(self)
+    def decide(self, obs: Tensor, mask: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Actions [B, ...], and what the networks gave on the way, each [B, outputs].
+
+        `mask` [B, choices] is above 0 where a choice is allowed; without it all are.
+        """
+        networks = GroupOfOne(self, mask)
         action = self.algorithm.greedy(networks, self.prepare(obs).unsqueeze(0)).squeeze(0)
-        start = self.saved.interface.action_start
-        return action + torch.tensor(start) if np.any(start) else action, networks.outputs
+        return self.scaled(action), networks.outputs
 
     def prepare(self, obs: Tensor) -> Tensor:
         """The environment's observations [B, ...] as networks read them."""
@@ -200,42 +235,99 @@ class Agent(nn.Module):
         return obs.reshape(obs.shape[0], *(spec.image or (spec.inputs,)))
 
     @torch.no_grad()
-    def act(self, obs: npt.ArrayLike) -> npt.NDArray[Any]:
-        """The action for one observation, or the actions [B] for a batch [B, ...] of them."""
+    def act(self, obs: npt.ArrayLike, mask: Any = None) -> npt.NDArray[Any]:
+        """The action for one observation, or the actions [B, ...] for a batch [B, ...] of them.
+
+        `mask` is the environment's info["action_mask"]; without it every action is allowed.
+        """
         array, shape = np.asarray(obs), self.saved.interface.shape
         single = array.shape == shape
         if not single and array.shape[1:] != shape:
             raise ValueError(f"observations must have shape {shape} or (B, ...), got {array.shape}")
+        inputs = [array]
+        if mask is not None:
+            inputs.append(self._whole(mask, array.shape[: array.ndim - len(shape)]))
         device = next(self.parameters()).device
-        actions = self(torch.tensor(array[None] if single else array, device=device)).cpu().numpy()
+        tensors = [torch.tensor(one[None] if single else one, device=device) for one in inputs]
+        actions = self(*tensors).cpu().numpy()
         found: npt.NDArray[Any] = actions[0] if single else actions
         return found
 
+    def _whole(self, mask: Any, batch: tuple[int, ...]) -> npt.NDArray[Any]:
+        """A mask [..., choices], also of one that has an array for each part of an action."""
+        several = not batch or isinstance(mask, tuple)
+        parts = [np.atleast_1d(part) for part in mask] if several else [np.asarray(mask)]
+        whole, choices = np.concatenate(parts, -1), self.saved.spec.mask
+        if not choices:
+            raise ValueError("this agent was trained without action masks, and takes none")
+        if whole.shape != (*batch, choices):
+            raise ValueError(f"the mask must have shape {(*batch, choices)}, got {whole.shape}")
+        return whole
 
-class LoneNetwork(partial[Tensor]):
-    """A network of one agent, as algorithms call it."""
 
-    def mask(self, obs: Tensor) -> Tensor | None:
-        """Which actions are allowed: all."""
-        return None
+class Scaled(nn.Module):
+    """From actions as algorithms give them to actions as the environment takes them."""
+
+    bounds: Tensor | None  # [2, A] of a box
+    start: Tensor
+
+    def __init__(self, interface: Interface) -> None:
+        super().__init__()
+        self.shape, own = interface.action_shape, np.dtype(interface.action_dtype)
+        self.dtype = torch.from_numpy(np.empty(0, own)).dtype
+        box = np.array([interface.low, interface.high], np.result_type(own, np.float32))
+        # not among the weights: agent.json has them
+        self.register_buffer("bounds", torch.from_numpy(box) if box.size else None, False)
+        self.register_buffer("start", torch.tensor(interface.action_start), False)
+
+    def forward(self, action: Tensor) -> Tensor:
+        """Choices count from `start`; -1 to 1 becomes low to high, and what is outside is clipped.
+
+        Clipped to the bounds themselves, which rounding might pass.
+        """
+        if self.bounds is None:
+            action = action + self.start
+        else:
+            low, high = self.bounds
+            action = (low + high) / 2 + (high - low) / 2 * action.to(low.dtype)
+            action = torch.minimum(torch.maximum(action, low), high)
+        return action.reshape(action.shape[0], *self.shape).to(self.dtype)
 
 
-class GroupOfOne(dict[str, LoneNetwork]):
+class GroupOfOne(dict[str, "LoneNetwork"]):
     """An agent's networks as algorithms call them, with a leading P; the last outputs are kept."""
 
-    def __init__(self, agent: Agent) -> None:
-        super().__init__((name, LoneNetwork(self._call, name)) for name in agent.networks)
+    def __init__(self, agent: Agent, mask: Tensor | None = None) -> None:
         self._agent = agent
+        self.allowed = None if mask is None else mask.unsqueeze(0) > 0  # [P, B, choices]
         self.outputs: dict[str, Tensor] = {}  # [B, outputs] of the networks that were called
+        super().__init__((name, LoneNetwork(self, agent, name)) for name in agent.networks)
 
     def parameter(self, name: str) -> Tensor:
         """A bare parameter [P, size]."""
         return self._agent.get_parameter(f"parameter_{name}").unsqueeze(0)
 
-    def _call(self, name: str, obs: Tensor, *extra: Tensor) -> Tensor:
-        inputs = (one.squeeze(0) for one in (obs, *extra))
-        self.outputs[name] = self._agent.networks[name](*inputs)
-        return self.outputs[name].unsqueeze(0)
+
+class LoneNetwork:
+    """A plain network with what algorithms use of a stacked one."""
+
+    def __init__(self, group: GroupOfOne, agent: Agent, name: str) -> None:
+        self._group, self._name, self._module = group, name, agent.networks[name]
+        self.spec = agent.saved.specs[name]
+
+    def __call__(self, obs: Tensor, *extra: Tensor) -> Tensor:
+        """Outputs [P, B, outputs]."""
+        found: Tensor = self._module(*(one.squeeze(0) for one in (obs, *extra)))
+        self._group.outputs[self._name] = found
+        return found.unsqueeze(0)
+
+    def mask(self, obs: Tensor) -> Tensor | None:
+        """Which choices are allowed, [P, B, choices]; None: all."""
+        return self._group.allowed
+
+    def detached(self) -> "LoneNetwork":
+        """The same: nobody trains it."""
+        return self
 
 
 def load_agent(folder: str | Path) -> Agent:

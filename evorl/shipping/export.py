@@ -22,16 +22,19 @@ from torch.export import Dim
 
 import evorl
 from evorl.errors import ConfigError, EvorlError, RunError
+from evorl.networks import NetworkSpec
 from evorl.runs import Agent, SavedAgent, load_agent, save_agent, write_facts
 from evorl.seeding import generator
 
 CHECKED = 1000  # random observations
 ROUNDING = 1e-4  # of the largest output; other kernels add up in another order
 TIES = 0.01  # the share of observations whose actions may differ: outputs within rounding
+ALLOWED = 0.5  # the share of choices that random masks allow
 PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime")}  # beyond evorl's own, by format
 
 Array = NDArray[Any]
-Model = Callable[[Array], dict[str, Array]]  # observations [B, …] to actions and outputs, by name
+# Observations [B, …], and masks [B, choices] where there are any, to actions and outputs by name.
+Model = Callable[..., dict[str, Array]]
 
 
 class Decision(nn.Module):
@@ -41,9 +44,9 @@ class Decision(nn.Module):
         super().__init__()
         self.agent = agent
 
-    def forward(self, obs: Tensor) -> dict[str, Tensor]:
-        """Actions [B] and outputs [B, …] for the environment's observations [B, …]."""
-        action, outputs = self.agent.decide(obs)
+    def forward(self, obs: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
+        """Actions [B, …] and outputs [B, …] for the environment's observations [B, …]."""
+        action, outputs = self.agent.decide(obs, mask)
         return {"action": action, **outputs}
 
 
@@ -92,9 +95,10 @@ def write_model(agent: Agent, format: str, folder: Path) -> None:
     if format == "safetensors":
         save_agent(folder, agent.saved)
         return
-    obs = torch.from_numpy(random_observations(agent.saved, 2, generator(0, "export")))
-    decision = Decision(agent)
-    program = torch.export.export(decision, (obs,), dynamic_shapes=({0: Dim.DYNAMIC},))
+    drawn = random_inputs(agent.saved, 2, generator(0, "export"))
+    decision, inputs = Decision(agent), {name: torch.from_numpy(own) for name, own in drawn.items()}
+    sizes = ({0: Dim.DYNAMIC},) * len(inputs)
+    program = torch.export.export(decision, tuple(inputs.values()), dynamic_shapes=sizes)
     if format == "pt2":
         torch.export.save(program, folder / "model.pt2")
         return
@@ -102,8 +106,8 @@ def write_model(agent: Agent, format: str, folder: Path) -> None:
     torch.onnx.export(
         program,
         f=folder / "model.onnx",
-        input_names=["obs"],
-        output_names=list(decision(obs)),
+        input_names=list(inputs),
+        output_names=list(decision(**inputs)),
         dynamo=True,
         external_data=False,
         verbose=False,
@@ -120,15 +124,22 @@ def read_model(format: str, folder: Path) -> Model:
     path, providers = str(folder / "model.onnx"), ["CPUExecutionProvider"]
     session = runtime.InferenceSession(path, providers=providers)
     names = [output.name for output in session.get_outputs()]
-    return lambda obs: dict(zip(names, session.run(names, {"obs": obs}), strict=True))
+    reads = [one.name for one in session.get_inputs()]
+
+    def model(*inputs: Array) -> dict[str, Array]:
+        found = session.run(names, dict(zip(reads, inputs, strict=True)))
+        return dict(zip(names, found, strict=True))
+
+    return model
 
 
-def model_of(module: Callable[[Tensor], dict[str, Tensor]]) -> Model:
+def model_of(module: Callable[..., dict[str, Tensor]]) -> Model:
     """A module as a function of arrays."""
 
-    def model(obs: Array) -> dict[str, Array]:
+    def model(*inputs: Array) -> dict[str, Array]:
         with torch.no_grad():
-            return {name: value.numpy() for name, value in module(torch.from_numpy(obs)).items()}
+            found = module(*map(torch.from_numpy, inputs))
+        return {name: value.numpy() for name, value in found.items()}
 
     return model
 
@@ -138,23 +149,41 @@ def compare(agent: Agent, model: Model, what: str) -> float:
 
     RunError if it is more than rounding, or if the actions are not the same.
     """
-    obs = random_observations(agent.saved, CHECKED, generator(0, "export"))
-    live = model_of(Decision(agent))(obs)
+    inputs = random_inputs(agent.saved, CHECKED, generator(0, "export")).values()
+    live = model_of(Decision(agent))(*inputs)
     worst = 0.0
     for size in (CHECKED, 1):  # any batch size will do
-        shipped = model(obs[:size])
+        shipped = model(*(one[:size] for one in inputs))
         for name, values in live.items():
             own, other = values[:size], np.asarray(shipped[name])
             if other.shape != own.shape or not np.isfinite(other).all():
                 raise RunError(f"{what} gives no {name} of shape {own.shape}; nothing was written")
             if own.dtype.kind == "f":
                 worst = max(worst, float(np.abs(other - own).max() / (np.abs(values).max() or 1)))
-            elif (other != own).sum() > TIES * CHECKED:
+            elif (other != own).sum() > TIES * values.size:
                 raise RunError(f"{what} differs from the live agent in {name}; nothing was written")
     if worst > ROUNDING:
         share = f"by {worst:.3g} of the largest output"
         raise RunError(f"{what} differs from the live agent {share}; nothing was written")
     return worst
+
+
+def random_inputs(agent: SavedAgent, count: int, random: np.random.Generator) -> dict[str, Array]:
+    """What a model reads, by name: observations [count, …], and masks [count, choices] if any."""
+    inputs = {"obs": random_observations(agent, count, random)}
+    if agent.spec.mask:
+        inputs["mask"] = random_masks(agent.spec, count, random)
+    return inputs
+
+
+def random_masks(spec: NetworkSpec, count: int, random: np.random.Generator) -> Array:
+    """Masks [count, choices] that leave at least one choice of every part."""
+    parts = []
+    for size in spec.choices or (spec.mask,):
+        allowed = random.random((count, size)) < ALLOWED
+        allowed[np.arange(count), random.integers(size, size=count)] = True
+        parts.append(allowed.astype(np.int8))  # as Gymnasium has them
+    return np.concatenate(parts, 1)
 
 
 def random_observations(agent: SavedAgent, count: int, random: np.random.Generator) -> Array:

@@ -170,11 +170,12 @@ def watch_agent(
 
 def _play(env: Env, agent: Agent, seed: int, limit: int) -> Generator[Frame, None, Episode]:
     """One episode: its first picture, and one after every step."""
-    obs, _ = env.reset(seed=seed)
+    obs, info = env.reset(seed=seed)
     yield _picture(env)
     score, over, steps = 0.0, False, 0
     while steps < limit and not over:
-        obs, reward, terminated, truncated, _ = env.step(agent.act(obs))
+        mask = info.get("action_mask") if agent.saved.spec.mask else None
+        obs, reward, terminated, truncated, info = env.step(agent.act(obs, mask))
         yield _picture(env)
         score += float(np.float32(reward))  # as evaluation adds them up
         over, steps = bool(terminated or truncated), steps + 1
