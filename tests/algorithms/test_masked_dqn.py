@@ -1,6 +1,5 @@
 """DQN where some actions are not allowed: it neither takes them nor hopes for them."""
 
-import warnings
 from contextlib import closing
 from dataclasses import replace
 
@@ -13,13 +12,13 @@ from gymnasium import spaces
 from evorl.algorithms.base import Hyperparameters
 from evorl.algorithms.dqn import DQN, choose_allowed
 from evorl.envs import ActionSpec, EnvSpec, make_episodes
-from evorl.experience import Samples
 from evorl.genome import Architecture
 from evorl.networks.layout import network_part
-from evorl.population.compiled import has_compiler
+from evorl.population.compiled import RoundPrograms
 from evorl.population.update import find_gradient
 from tests.algorithms.test_dqn import BATCH, SPEC, ByAutograd, Table, group_of, random_batch
 from tests.envs import tiny  # noqa: F401  registers Maze-v0
+from tests.population.test_compiled import assert_near
 from tests.reference import LoneNetwork, genome, population_of, random_samples
 from tests.training.test_known_values import GAMMA, TOLERANCE, Setup, learned
 
@@ -122,28 +121,26 @@ def test_targets_hope_for_allowed_actions_only(kind, double, loss_kind, monkeypa
     assert differs
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not has_compiler(), reason="torch.compile needs g++")
-def test_compiled_equals_eager():
-    genomes = [genome(i, Architecture((12 + i,))) for i in range(2)]
-    compiled, eager = (
-        population_of(genomes, MASKED, dtype=torch.float64, compiled=way) for way in (True, False)
-    )
-    requests = compiled.requests(np.array([5, 7]))
+@pytest.mark.parametrize("algorithm", [DQN(), ByAutograd()])
+def test_programs_know_masks_and_are_shared_by_groups_of_any_size(algorithm, monkeypatch):
+    # traced, and not compiled: sizes are settled before
+    monkeypatch.setattr(RoundPrograms, "_backend", lambda self, graph, inputs: graph.forward)
     wide = replace(SPEC, inputs=SPEC.inputs + ACTIONS)
-    samples = random_samples(requests, wide, np.random.default_rng(0), dtype=torch.float64)
-    fields = samples._asdict()
-    for name in ("obs", "next_obs"):
-        fields[name][..., -ACTIONS:] = random_masks(*fields[name].shape[:-1]).double()
-    samples = Samples(**fields)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="torch.compile failed")
-        found = compiled.learn(samples, requests)
-    np.testing.assert_allclose(found.loss, eager.learn(samples, requests).loss, rtol=1e-9)
-    for i in range(2):
-        mine, yours = compiled.state(i), eager.state(i)
-        for name, value in mine.online.items():
-            torch.testing.assert_close(value, yours.online[name], rtol=0, atol=1e-9)
+    first = [genome(0, Architecture((8,)))]
+    population = population_of(first, MASKED, algorithm, dtype=torch.float64, compiled=True)
+    torch._dynamo.utils.counters.clear()
+    for size, updates, batch in ((1, 3, 4), (3, 3, 7), (2, 1, 4)):
+        genomes = [genome(i, Architecture((8 + i,)), batch_size=batch) for i in range(size)]
+        eager = population_of(genomes, MASKED, algorithm, dtype=torch.float64)
+        population.rebuild(genomes, [eager.state(i) for i in range(size)])
+        requests = population.requests(np.full(size, updates))
+        samples = random_samples(requests, wide, np.random.default_rng(size))
+        for field in (samples.obs, samples.next_obs):
+            field[:, -ACTIONS:] = random_masks(len(field), seed=updates).double()
+        found, expected = (each.learn(samples, requests).loss for each in (population, eager))
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        assert_near(population, eager, 1e-9)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 class Fork(gymnasium.Env):
