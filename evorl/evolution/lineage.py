@@ -66,21 +66,6 @@ def birth(
     return asdict(Birth("birth", genome.born, place, genome, change, copied))
 
 
-def fitness_line(
-    id: int,
-    place: int,
-    *,
-    generation: int,
-    env_steps: int,
-    own_steps: int,
-    fitness: float,
-    error: float,
-) -> dict[str, Any]:
-    """The line of an agent's evaluation; what is not finite is null."""
-    known = (value if math.isfinite(value) else None for value in (fitness, error))
-    return asdict(FitnessLine("fitness", generation, env_steps, own_steps, place, id, *known))
-
-
 class Ancestor(NamedTuple):
     """One agent of a line of descent, from its birth until the next one was born."""
 

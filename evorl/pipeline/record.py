@@ -1,9 +1,10 @@
 """What is written down and shown of a generation that has ended."""
 
 import time
+from dataclasses import asdict
 from typing import Any
 
-from evorl.evolution import MEAN, Fitness, fitness_line
+from evorl.evolution import MEAN, Fitness, FitnessLine
 from evorl.genome import Genome
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot
@@ -69,14 +70,17 @@ class Record:
     def _fitness_lines(self, snapshot: Snapshot) -> list[dict[str, Any]]:
         errors = self.fitness.errors(snapshot.returns)
         return [
-            fitness_line(
-                genome.id,
-                place,
-                generation=snapshot.ended,
-                env_steps=snapshot.env_steps,
-                own_steps=int(snapshot.agent_steps[place]),
-                fitness=float(snapshot.fitness[place]),
-                error=float(errors[place]),
+            asdict(
+                FitnessLine(
+                    "fitness",
+                    snapshot.ended,
+                    snapshot.env_steps,
+                    int(snapshot.agent_steps[place]),
+                    place,
+                    genome.id,
+                    float(snapshot.fitness[place]),
+                    float(errors[place]),
+                )
             )
             for place, genome in enumerate(snapshot.genomes)
         ]

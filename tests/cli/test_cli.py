@@ -353,7 +353,7 @@ def test_compare(evorl, tmp_path):
     code, out, err = evorl("compare", *names)
     assert (code, err) == (0, "")
     assert "evolution.method=evolution     3  480.0" in out
-    assert squeezed(out)[4].startswith("X Y P(X > Y) 95 % interval environments")
+    assert squeezed(out)[4].startswith("X Y P(X > Y) 95 % interval environment")
     assert " 0.89 " in out  # 8 of 9
     assert out.splitlines()[-1].startswith("warning: CartPole-v1: one group had 82 % more")
     assert evorl("compare", *names)[1] == out
@@ -410,7 +410,7 @@ BROKEN = {
 ANCESTRY = ("config.yaml", "lineage.jsonl", "best", "another run", "facts")
 READS = {  # what spoils each command, by a part of its name
     "lineage": (*ANCESTRY, "half of summary.json", "foreign summary.json"),
-    "schedule": ANCESTRY,
+    "schedule": (*ANCESTRY, "schedule.yaml"),
     "compare": ("config.yaml", "summary.json"),
 }
 
