@@ -36,7 +36,7 @@ VERBOSE = click.option(
     "-v",
     "--verbose",
     is_flag=True,
-    help="Print all agents, where the time went, and who was born from whom.",
+    help="Print all agents, and between which values their hyperparameters lie.",
 )
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from evorl.errors import RunError, one_line
+from evorl.errors import RunError
 from evorl.genome import Architecture, Genome
 
 DIGITS = 3  # significant ones of a number, or as many as it takes to tell two numbers apart
@@ -173,7 +173,7 @@ def read_lineage(path: str | Path) -> Lineage:
         if lineage.births:
             return lineage
         reason = "has no births, so it is not the lineage of a run"
-    raise RunError(one_line(f"{where}: {reason}"))
+    raise RunError(f"{where}: {reason}")
 
 
 def first_problem(error: ValidationError, skip: int = 0) -> str:

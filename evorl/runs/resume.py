@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.config import RunConfig, parse_config, parse_yaml
-from evorl.errors import ConfigError, one_line
+from evorl.errors import ConfigError
 from evorl.evolution import Schedule, parse_schedule
 from evorl.runs.checkpoint import Checkpoints
 from evorl.runs.compare import differences
@@ -73,4 +73,4 @@ def _refuse_changes(directory: RunDirectory, new: RunConfig, changeable: dict[st
     both = directory.config(), new
     for name, (was, now) in differences([c.model_dump(exclude=changeable) for c in both]):
         what = f"{name}: cannot change in a run that has begun ({directory.path} has {was!r}, got"
-        raise ConfigError(one_line(f"{what} {now!r}); start a new run for that"))
+        raise ConfigError(f"{what} {now!r}); start a new run for that")

@@ -112,7 +112,6 @@ def _make_task(
     if stages.evolve is not None:
         task.use(stages.evolve, every=end, filter_labels=MAIN)
         task.use(stages.record.births, every=end, filter_labels=MAIN)
-        task.use(stages.show.births, every=end, filter_labels=MAIN)
     task.use(stages.track, every=end, filter_labels=MAIN)
     task.use(hooks.stage("on_evolved"), every=end, filter_labels=MAIN)
     task.use(stages.end_episodes, every=end)
