@@ -53,12 +53,10 @@ def with_known_choices(config: RunConfig) -> RunConfig:
     if (directory := _find_directory(config)) is None:
         return config
     known = directory.config()
-    if config.env.backend == "auto":
-        env = config.env.model_copy(update={"backend": known.env.backend})
-        config = config.model_copy(update={"env": env})
-    if config.compile == "auto":
-        config = config.model_copy(update={"compile": known.compile})
-    return config
+    backend = known.env.backend if config.env.backend == "auto" else config.env.backend
+    compiled = known.compile if config.compile == "auto" else config.compile
+    env = config.env.model_copy(update={"backend": backend})
+    return config.model_copy(update={"env": env, "compile": compiled})
 
 
 def _find_directory(config: RunConfig) -> RunDirectory | None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evorl.genome import Architecture, Genome
-from evorl.reporting.console import render
+from evorl.reporting.console import as_text
 from evorl.reporting.generation_table import (
     Evaluated,
     headline as headline_text,
@@ -30,11 +30,11 @@ class Terminal(io.StringIO):
 
 
 def headline(found, best):
-    return render(io.StringIO(), headline_text(found, best))
+    return as_text(io.StringIO(), headline_text(found, best))
 
 
 def ranking(found, width=80, **options):
-    return render(io.StringIO(), ranking_table(found, **options), width=width).splitlines()
+    return as_text(io.StringIO(), ranking_table(found, **options), width=width).splitlines()
 
 
 def some(fitness=(10.0, -np.inf, 201.5), errors=(1.0, np.nan, 12.25), ids=(0, 1, 2), generation=1):
@@ -89,10 +89,10 @@ def test_colours_change_nothing_else(monkeypatch):
     parts = headline_text(some(), 210.0), ranking_table(some())
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    painted = render(Terminal(), *parts, width=120)
+    painted = as_text(Terminal(), *parts, width=120)
     assert "\x1b[32m  201.5 ±  12.2\x1b[0m" in painted
     plain = re.sub(r"\x1b\[\d+m", "", painted).splitlines()
-    assert [line.rstrip() for line in plain] == render(io.StringIO(), *parts).splitlines()
+    assert [line.rstrip() for line in plain] == as_text(io.StringIO(), *parts).splitlines()
 
 
 def test_any_algorithm_with_any_networks():
