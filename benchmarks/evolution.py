@@ -134,7 +134,7 @@ def compare(found: list[dict[str, Any]], methods: Sequence[str], name: str) -> l
             f"  {summary.runs} runs of {steps:,.0f} steps"
         )
     for x, y in combinations(scores, 2):
-        chance = probability_of_improvement([(scores[x], scores[y])], evorl.generator(0, "compare"))
+        chance = probability_of_improvement(scores[x], scores[y])
         lines.append(f"P({x} > {y}) = {chance.value:.2f} ({chance.low:.2f} to {chance.high:.2f})")
     return lines
 

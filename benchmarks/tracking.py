@@ -123,7 +123,7 @@ class Loop:
         return [
             *(stages.evaluate, stages.gather, stages.confirm, stages.budget),
             *(stages.record.evaluation, stages.show.evaluation, stages.refuse_all_dead),
-            *(stages.evolve, stages.record.births, stages.show.births, stages.track),
+            *(stages.evolve, stages.record.births, stages.track),
             *(stages.end_episodes, stages.inherit, stages.broadcast),
         ]
 

@@ -1,10 +1,11 @@
 """Run directories as a trainer would leave them, without training."""
 
 import dataclasses
+from math import isfinite
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import dump_config, parse_config
-from evorl.evolution.lineage import birth, fitness_line
+from evorl.evolution.lineage import FitnessLine, birth
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import fresh_parameters
 from evorl.networks.spec import NetworkSpec
@@ -33,15 +34,11 @@ def child(parent, id, born, mutation="hyperparameters", architecture=None, **hyp
 
 
 def evaluated(id, generation, fitness=0.0, error=1.0, own_steps=None, place=0):
-    return fitness_line(
-        id,
-        place,
-        generation=generation,
-        env_steps=4 * STEPS * (generation + 1),
-        own_steps=STEPS * (generation + 1) if own_steps is None else own_steps,
-        fitness=fitness,
-        error=error,
-    )
+    env_steps, steps = 4 * STEPS * (generation + 1), STEPS * (generation + 1)
+    own = steps if own_steps is None else own_steps
+    known = (value if isfinite(value) else None for value in (fitness, error))
+    line = FitnessLine("fitness", generation, env_steps, own, place, id, *known)
+    return dataclasses.asdict(line)
 
 
 # Two places, five generations. The best, 4, goes back over 3 and 2 to 0:

@@ -21,7 +21,7 @@ def compare(runs: tuple[Path, ...]) -> None:
 
     The unit is the run, by the held-out mean score of its best agent. Intervals are 95 % bootstrap
     intervals over runs, and too narrow for fewer than about ten of them. P(X > Y) is how probably a
-    run of X scores higher than one of Y: ties count half, environments are averaged.
+    run of X scores higher than one of Y in the same environment: ties count half.
 
     \b
     evorl compare runs/cartpole*
@@ -45,10 +45,10 @@ def comparison_lines(comparison: "Comparison") -> Iterator[str]:
         yield ""
     if comparison.improvements:
         pairs = [
-            (pair.x, pair.y, *_cells(pair.probability, 2), str(len(pair.envs)))
+            (pair.x, pair.y, *_cells(pair.probability, 2), pair.env)
             for pair in comparison.improvements
         ]
-        titles = ("X", "Y", "P(X > Y)", "95 % interval", "environments")
+        titles = ("X", "Y", "P(X > Y)", "95 % interval", "environment")
         yield from table(titles, pairs, "<<>>>", wraps=[0, 1])
         yield ""
     yield "Steps are environment steps of training and evaluation, intervals are over runs."

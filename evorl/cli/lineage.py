@@ -49,7 +49,7 @@ def schedule(run: Path, agent: int | None) -> None:
 
     \b
     evorl schedule runs/cartpole > schedule.yaml
-    evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
+    evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml seed=101
     """
     from evorl.evolution import schedule_of
     from evorl.runs import RunDirectory

@@ -1,5 +1,6 @@
 """What commands share: arguments and options, the console, figures and tables as text."""
 
+import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ VERBOSE = click.option(
     "-v",
     "--verbose",
     is_flag=True,
-    help="Print all agents, where the time went, and who was born from whom.",
+    help="Print all agents, and between which values their hyperparameters lie.",
 )
 
 
@@ -84,16 +85,13 @@ def table(
 
     A cell that is a rich Text has its colour, on a terminal.
     """
-    from rich.console import Console
     from rich.table import Table
+
+    from evorl.reporting import as_text
 
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     for column, side in enumerate(align):
         grid.add_column(justify="right" if side == ">" else "left", no_wrap=column not in wraps)
     for row in (header, *rows):
         grid.add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in row))
-    width = WIDTH if wraps else 100 * WIDTH
-    console = Console(width=width, markup=False, emoji=False, highlight=False)
-    with console.capture() as captured:
-        console.print(grid)
-    return [line.rstrip() for line in captured.get().splitlines()]
+    return as_text(sys.stdout, grid, width=WIDTH if wraps else 100 * WIDTH).split("\n")

@@ -25,35 +25,19 @@ FORMATS = ("safetensors", "pt2", "onnx")
 @AGENT
 @SEED
 @output("FILE", "A .mp4 or .gif file; best.mp4 in RUN if left out. An older one is replaced.")
-@click.option(
-    "--fps",
-    type=click.FloatRange(0.1, 240),
-    help="Frames a second; the environment's own if left out.",
-)
-@click.option(
-    "--max-steps",
-    type=click.IntRange(1),
-    help="Steps after which an episode is cut; as in the run's final score if left out.",
-)
 @QUIET
 def watch(
-    run: Path,
-    episodes: int,
-    agent: int | None,
-    seed: int,
-    output: Path | None,
-    fps: float | None,
-    max_steps: int | None,
-    quiet: bool,
+    run: Path, episodes: int, agent: int | None, seed: int, output: Path | None, quiet: bool
 ) -> None:
     """Film the best agent of the run directory RUN at play, and print its returns.
 
-    Needs no screen. Works while the run trains, too.
+    Needs no screen. Episodes are as long as in the run's final score at most. Works while the run
+    trains, too.
 
     \b
     evorl watch runs/cartpole
     evorl watch runs/cartpole --episodes 3 --seed 7 --output cartpole.gif
-    evorl watch runs/cartpole --agent 17 --max-steps 500
+    evorl watch runs/cartpole --agent 17
     """
     from evorl.seeding import fresh
     from evorl.shipping import select_agent, watch_agent
@@ -63,7 +47,7 @@ def watch(
     path = output or run / ("best.mp4" if agent is None else f"agent-{agent}.mp4")
     console.say(selected.heading)
     seeds = fresh(seed, episodes, selected.used_seeds)
-    played = watch_agent(selected, seeds, path, console, fps=fps, max_steps=max_steps)
+    played = watch_agent(selected, seeds, path, console)
     for one in played:
         cut = ", cut there" if one.cut else ""
         click.echo(f"seed {one.seed}: return {one.score:.1f} in {one.steps} steps{cut}")

@@ -1,4 +1,4 @@
-"""evorl train and resume: one run, or one agent along a schedule with several seeds."""
+"""evorl train and resume: one run, or one agent along a schedule."""
 
 import json
 from collections.abc import Sequence
@@ -12,10 +12,9 @@ from evorl.errors import ConfigError
 
 if TYPE_CHECKING:
     from evorl.config import RunConfig
-    from evorl.distributed import World
     from evorl.evolution import Schedule
     from evorl.reporting import Console
-    from evorl.training import Resume, Score
+    from evorl.training import Resume
 
 
 @click.command
@@ -26,12 +25,6 @@ if TYPE_CHECKING:
     type=PATH,
     metavar="FILE",
     help="Train one agent by a schedule of `evorl schedule`, without selection.",
-)
-@click.option(
-    "--seeds",
-    type=click.IntRange(1, 10_000),
-    metavar="N",
-    help="With --replay-schedule: N runs, with seed, seed + 1, … (1 if left out).",
 )
 @click.option(
     "--resume",
@@ -45,65 +38,33 @@ def train(
     overrides: tuple[str, ...],
     resume: Literal["auto"] | None,
     replay_schedule: Path | None,
-    seeds: int | None,
     quiet: bool,
     verbose: bool,
 ) -> None:
     """Train as the YAML file CONFIG says, and print the held-out score.
 
     With --replay-schedule one agent trains from scratch with the hyperparameters that another's
-    line of descent had, for as many steps, with a run directory for each seed: NAME-seed7, … What
-    the schedule fixes (hyperparameters, network, population, evolution, replay.share, the budget
-    but for budget.stop_at) cannot be set then, and counts for nothing in CONFIG.
+    line of descent had, for as many steps, into the run directory NAME-seed7 of its seed. What the
+    schedule fixes (hyperparameters, network, population, evolution, replay.share, the budget but
+    for budget.stop_at) cannot be set then, and counts for nothing in CONFIG.
 
     \b
     evorl train configs/dqn/cartpole.yaml
     evorl train configs/dqn/cartpole.yaml --verbose
     evorl train configs/dqn/lunar_lander.yaml population.size=8 algorithm.lr=1e-3 seed=7
-    evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml --seeds 3 seed=101
+    evorl train configs/dqn/cartpole.yaml --replay-schedule schedule.yaml seed=101
     """
     from evorl.config import load_config
-    from evorl.evolution import read_schedule
+    from evorl.evolution import config_for_schedule, read_schedule
 
     console = make_console(quiet, verbose)
     if resume and replay_schedule:
-        raise ConfigError("--resume: not with --replay-schedule; use evorl resume RUN for each run")
-    if seeds is not None and replay_schedule is None:
-        raise ConfigError("--seeds: only with --replay-schedule; one run has one seed, seed=7")
-    loaded = load_config(config, overrides)
-    if replay_schedule is None:
-        _run_and_print(loaded, console, resume=resume)
-    else:
-        _replay(loaded, overrides, read_schedule(replay_schedule), seeds or 1, console)
-
-
-def _replay(
-    config: "RunConfig",
-    overrides: tuple[str, ...],
-    schedule: "Schedule",
-    seeds: int,
-    console: "Console",
-) -> None:
-    from evorl.config import parse_config
-    from evorl.distributed import World
-    from evorl.evolution import config_for_schedule
-    from evorl.runs import summarise_group
-
-    data = config_for_schedule(config, schedule, overrides).model_dump()
-    runs = [
-        parse_config(data | {"seed": seed, "name": f"{config.name}-seed{seed}"})
-        for seed in range(config.seed, config.seed + seeds)
-    ]
-    # all seeds in one world: ranks that have parted cannot meet again
-    world = World.start(runs[0].population.size, **dict(config.mesh))
-    try:
-        found = [_run_and_print(run, console, schedule, world=world) for run in runs]
-    finally:
-        world.close()
-    scores = [score.mean.value for score in found if score]
-    if seeds > 1 and scores:
-        mean = show_estimate(summarise_group(scores).mean)
-        click.echo(f"mean held-out score of {seeds} seeds: {mean}")
+        raise ConfigError("--resume: not with --replay-schedule; use evorl resume RUN")
+    loaded, schedule = load_config(config, overrides), None
+    if replay_schedule is not None:
+        schedule, name = read_schedule(replay_schedule), f"{loaded.name}-seed{loaded.seed}"
+        loaded = config_for_schedule(loaded, schedule, overrides).model_copy(update={"name": name})
+    _run_and_print(loaded, console, schedule, resume)
 
 
 @click.command
@@ -145,23 +106,17 @@ def _read(run: Path, overrides: Sequence[str]) -> str:
 
 
 def _run_and_print(
-    config: "RunConfig",
-    console: "Console",
-    schedule: "Schedule | None" = None,
-    resume: "Resume" = None,
-    world: "World | None" = None,
-) -> "Score | None":
-    """Train, and print what the run ended with; None but on the main rank."""
+    config: "RunConfig", console: "Console", schedule: "Schedule | None", resume: "Resume"
+) -> None:
+    """Train, and print on the main rank what the run ended with."""
     from evorl.training import ending_on_signals, train
 
     with ending_on_signals():
-        result = train(config, console=console, schedule=schedule, world=world, resume=resume)
-    if result is None:
-        return None
-    score, whose = result.score, f"seed {config.seed}: " if schedule else ""
-    click.echo(
-        f"{whose}held-out score over {score.episodes} episodes: mean {show_estimate(score.mean)},"
-        f" IQM {show_estimate(score.iqm)}"
-    )
-    click.echo(f"best agent, metrics and summary: {result.directory}")
-    return score
+        result = train(config, console=console, schedule=schedule, resume=resume)
+    if result is not None:
+        score, whose = result.score, f"seed {config.seed}: " if schedule else ""
+        click.echo(
+            f"{whose}held-out score over {score.episodes} episodes: mean"
+            f" {show_estimate(score.mean)}, IQM {show_estimate(score.iqm)}"
+        )
+        click.echo(f"best agent, metrics and summary: {result.directory}")

@@ -22,26 +22,20 @@ if TYPE_CHECKING:
     from evorl.config.schema import json_schema, markdown
     from evorl.config.sections import (
         MOST,
-        Activation,
         BudgetConfig,
-        Channels,
         Count,
         EvaluationConfig,
         Fraction,
         NetworkConfig,
-        Pixels,
         ReplayConfig,
         Section,
         TrackingConfig,
-        Units,
         WrapperConfig,
-        describe,
         hyperparameter,
         marks,
         option,
         refusal,
         refuse,
-        unknown_key,
     )
     from evorl.config.yaml_text import dump_yaml, parse_yaml, read_yaml
 else:

@@ -7,17 +7,13 @@ from evorl import lazy_door
 if TYPE_CHECKING:
     from evorl.evolution.explore import Space, Spaces
     from evorl.evolution.lineage import (
-        NOISE,
         Ancestor,
-        Birth,
-        Effect,
         FitnessLine,
         Lineage,
         birth,
         describe_architectures,
         describe_number,
         first_problem,
-        fitness_line,
         left,
         parse_line,
         read_lineage,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from evorl.errors import RunError, one_line
+from evorl.errors import RunError
 from evorl.genome import Architecture, Genome
 
 DIGITS = 3  # significant ones of a number, or as many as it takes to tell two numbers apart
@@ -64,21 +64,6 @@ def birth(
     """The line of a new agent: of the start, or a copy of its parent at the end of `copied`."""
     change = "initial" if parent is None else describe_change(parent, genome)
     return asdict(Birth("birth", genome.born, place, genome, change, copied))
-
-
-def fitness_line(
-    id: int,
-    place: int,
-    *,
-    generation: int,
-    env_steps: int,
-    own_steps: int,
-    fitness: float,
-    error: float,
-) -> dict[str, Any]:
-    """The line of an agent's evaluation; what is not finite is null."""
-    known = (value if math.isfinite(value) else None for value in (fitness, error))
-    return asdict(FitnessLine("fitness", generation, env_steps, own_steps, place, id, *known))
 
 
 class Ancestor(NamedTuple):
@@ -188,7 +173,7 @@ def read_lineage(path: str | Path) -> Lineage:
         if lineage.births:
             return lineage
         reason = "has no births, so it is not the lineage of a run"
-    raise RunError(one_line(f"{where}: {reason}"))
+    raise RunError(f"{where}: {reason}")
 
 
 def first_problem(error: ValidationError, skip: int = 0) -> str:

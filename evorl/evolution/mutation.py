@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from evorl.algorithms import Declaration
 from evorl.config import MutationConfig, explain, resolve
-from evorl.errors import RunError, one_line, raised
+from evorl.errors import RunError, raised
 from evorl.evolution.explore import Explore
 from evorl.evolution.surgery import (
     UnitAxes,
@@ -185,9 +185,9 @@ class Mutation:
             values = {n: v.item() if isinstance(v, np.generic) else v for n, v in own_values}
             problem = self._wrong_values(values) or self._wrong_weights(child, after, state)
         except Exception as error:
-            raise RunError(one_line(f"{who} raised {raised(error)}")) from error
+            raise RunError(f"{who} raised {raised(error)}") from error
         if problem:
-            raise RunError(one_line(f"{who} returned {problem}"))
+            raise RunError(f"{who} returned {problem}")
         values = {name: values[name] for name in self.algorithm.hyperparameters}
         return dataclasses.replace(child, hyperparameters=values), after
 

@@ -95,7 +95,7 @@ def config_for_schedule(
         ("algorithm.name", config.algorithm.name, schedule.algorithm),
     ):
         if own != other:
-            raise ConfigError(one_line(f"{what}: is {own}, but the schedule is for {other}"))
+            raise ConfigError(f"{what}: is {own}, but the schedule is for {other}")
     network = _given(next(iter(schedule.architectures.values())))
     network.pop("gated", None)
     sections = {"population": {"size": 1}, "evolution": {"method": "none"}}

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from numpy.random import Generator
 
 from evorl.config import Fraction, Section, option, resolve
-from evorl.errors import RunError, one_line, raised
+from evorl.errors import RunError, raised
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -111,7 +111,7 @@ class Fitness:
         try:
             value = float(self.function(returns.copy()))
         except Exception as error:
-            raise RunError(one_line(f"{who} raised {raised(error)}")) from error
+            raise RunError(f"{who} raised {raised(error)}") from error
         if not math.isfinite(value):
             raise RunError(f"{who} must give a finite number, got {value}")
         return value
@@ -173,7 +173,7 @@ class Selection(Section):
         try:
             found = np.array(self.parents(fitness.copy(), random))
         except Exception as error:
-            raise RunError(one_line(f"{who} raised {raised(error)}")) from error
+            raise RunError(f"{who} raised {raised(error)}") from error
         count, living = len(fitness), np.flatnonzero(np.isfinite(fitness))
         if found.shape == (count,):
             stays = ~np.isfinite(fitness) & (found == np.arange(count))

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from evorl.errors import RunError, one_line
+from evorl.errors import RunError
 from evorl.genome import Genome
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot
@@ -82,7 +82,7 @@ class Callbacks:
             except Exception as error:
                 name, why = type(callback).__name__, f"{type(error).__name__}: {error}"
                 what = f"{self.directory}: callback {name}.{hook} failed: {why}"
-                raise RunError(one_line(f"{what}; fix it, and resume the run")) from error
+                raise RunError(f"{what}; fix it, and resume the run") from error
         if not begins:  # else its own end is to come
             snapshot.finished |= self._stop
 

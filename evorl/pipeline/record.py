@@ -1,21 +1,13 @@
 """What is written down and shown of a generation that has ended."""
 
 import time
+from dataclasses import asdict
 from typing import Any
 
-from evorl.evolution import MEAN, Fitness, fitness_line
-from evorl.genome import Genome
+from evorl.evolution import MEAN, Fitness, FitnessLine
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot
-from evorl.reporting import (
-    Console,
-    Evaluated,
-    birth_lines,
-    headline,
-    hyperparameter_line,
-    ranking,
-    time_line,
-)
+from evorl.reporting import Console, Evaluated, headline, hyperparameter_line, ranking
 from evorl.runs import RunDirectory
 
 
@@ -38,7 +30,8 @@ class Record:
 
     def _metrics(self, context: Context) -> dict[str, Any]:
         snapshot, genomes, now = context.snapshot, context.snapshot.genomes, time.perf_counter()
-        rate = _steps_made(context) / max(now - self._last, 1e-9)
+        made = snapshot.env_steps - context.before["env_steps"]  # by all ranks
+        rate = made / max(now - self._last, 1e-9)
         self._last = now
         return {
             "generation": snapshot.ended,
@@ -69,36 +62,31 @@ class Record:
     def _fitness_lines(self, snapshot: Snapshot) -> list[dict[str, Any]]:
         errors = self.fitness.errors(snapshot.returns)
         return [
-            fitness_line(
-                genome.id,
-                place,
-                generation=snapshot.ended,
-                env_steps=snapshot.env_steps,
-                own_steps=int(snapshot.agent_steps[place]),
-                fitness=float(snapshot.fitness[place]),
-                error=float(errors[place]),
+            asdict(
+                FitnessLine(
+                    "fitness",
+                    snapshot.ended,
+                    snapshot.env_steps,
+                    int(snapshot.agent_steps[place]),
+                    place,
+                    genome.id,
+                    float(snapshot.fitness[place]),
+                    float(errors[place]),
+                )
             )
             for place, genome in enumerate(snapshot.genomes)
         ]
 
 
-def _steps_made(context: Context) -> int:
-    """Environment steps of all ranks in the generation that has ended."""
-    return context.snapshot.env_steps - context.before["env_steps"]
-
-
 class Show:
-    """A table of the agents; with --verbose of all, and where the time went, and who was born."""
+    """A table of the agents; with --verbose of all, and between which values they differ."""
 
     def __init__(self, console: Console, fitness: Fitness = MEAN) -> None:
         self.console, self.fitness = console, fitness
-        self._seconds: dict[str, float] = {}  # spent before this generation
-        self._genomes: list[Genome] = []  # before anybody was replaced
 
     def evaluation(self, context: Context) -> None:
         """After the champion is known, before anybody is replaced."""
         snapshot, console = context.snapshot, self.console
-        self._genomes = list(snapshot.genomes)
         console.show(f"best {snapshot.best:.1f}")
         found = Evaluated(
             snapshot.ended,
@@ -109,15 +97,4 @@ class Show:
         )
         console.say(headline(found, snapshot.best), ranking(found, everyone=console.verbose))
         if console.verbose:
-            console.say(self._time(context), hyperparameter_line(snapshot.genomes))
-
-    def births(self, context: Context) -> None:
-        """After evolution."""
-        if self.console.verbose and context.snapshot.evolved:
-            self.console.say(*birth_lines(context.snapshot.births, self._genomes))
-
-    def _time(self, context: Context) -> str:
-        seconds = dict(context.timer.seconds)
-        spent = {name: now - self._seconds.get(name, 0.0) for name, now in seconds.items()}
-        self._seconds = seconds
-        return time_line(spent, _steps_made(context))
+            console.say(hyperparameter_line(snapshot.genomes))

@@ -1,7 +1,7 @@
 """Save: a checkpoint after a generation, from which the run resumes to the same bytes.
 
 Every rank writes its own replays, the main rank all the rest. Replays are left out where ranks
-don't see the main one's disk. A full disk is no reason to stop: the checkpoint before stays.
+don't see the main one's disk. A full disk ends the run, which resumes from the checkpoint before.
 """
 
 import json
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from evorl.config import RunConfig
 from evorl.distributed import World
-from evorl.errors import CheckpointError, RunError
 from evorl.experience import Replays
 from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import POPULATION, STAGES, Snapshot
@@ -53,32 +52,23 @@ class Save:
 
     def __call__(self, context: Context) -> None:
         """At a generation's end, when the next one is made."""
-        draft = self._begin(context) if self.world.main else None
+        draft = self._begin(context.snapshot) if self.world.main else None
         path = self.world.broadcast_json(draft and str(draft.path.absolute()))
         if path is None:
             return
-        files, problem = self._write_replays(draft or Draft(Path(path)))
+        files = self._write_replays(draft or Draft(Path(path)))
         if draft is not None:
-            problem = problem or self._finish(context.snapshot, draft, files)
-            if problem:
-                draft.abandon()
-                _warn(problem)
+            self._finish(context.snapshot, draft, files)
 
-    def _begin(self, context: Context) -> Draft | None:
-        """An empty draft; None if no checkpoint is due, or the disk takes none."""
-        snapshot = context.snapshot
+    def _begin(self, snapshot: Snapshot) -> Draft | None:
+        """An empty draft; None if no checkpoint is due."""
         if not snapshot.finished and snapshot.generation % self.config.every:
             return None
-        try:
-            self.storage.directory.sync()  # the checkpoint will count on these lines
-            return self.storage.checkpoints.begin(snapshot.generation)
-        except (CheckpointError, RunError) as error:
-            _warn(str(error))
-            return None
+        self.storage.directory.sync()  # the checkpoint will count on these lines
+        return self.storage.checkpoints.begin(snapshot.generation)
 
-    def _write_replays(self, draft: Draft) -> tuple[list[Written], str | None]:
-        """The files of all ranks, on the main rank; and what went wrong on any."""
-        files, problem = list[Written](), None
+    def _write_replays(self, draft: Draft) -> list[Written]:
+        """The files of all ranks, on the main rank."""
         if self._keeps_replays and self.world.agree(not draft.path.exists()):
             self._keeps_replays = False
             if self.world.main:
@@ -87,33 +77,20 @@ class Save:
                     " run that is stopped resumes with empty ones, but not to the same bytes",
                     stacklevel=3,
                 )
-        try:
-            if self._keeps_replays:
-                files = [draft.write(*file) for file in self.replays.files().items()]
-        except CheckpointError as error:
-            problem = str(error)
-        said = self.world.gather(json.dumps([files, problem]).encode())
-        replies = [json.loads(reply) for reply in said or []]
-        problems = [problem for _, problem in replies if problem]
-        return [Written(*file) for own, _ in replies for file in own], next(iter(problems), None)
+        own = self.replays.files() if self._keeps_replays else {}
+        files = [draft.write(*file) for file in own.items()]
+        said = self.world.gather(json.dumps(files).encode())
+        return [Written(*file) for reply in said or [] for file in json.loads(reply)]
 
-    def _finish(self, snapshot: Snapshot, draft: Draft, files: list[Written]) -> str | None:
-        """Write the rest; what went wrong."""
+    def _finish(self, snapshot: Snapshot, draft: Draft, files: list[Written]) -> None:
+        """Write the rest."""
         values, tensors = states_of(self.stages)
         state = snapshot.to_json() | self.settings
         state |= {"stages": values, "lines": self.storage.directory.lines()}
-        try:
-            files.append(draft.write(POPULATION, snapshot.tensors()))
-            files.append(draft.write(STAGES, tensors))
-            draft.commit(state, files)
-        except CheckpointError as error:
-            return str(error)
+        files.append(draft.write(POPULATION, snapshot.tensors()))
+        files.append(draft.write(STAGES, tensors))
+        draft.commit(state, files)
         snapshot.saved = True
-        return None
-
-
-def _warn(problem: str) -> None:
-    warnings.warn(f"no checkpoint this time, the last one stays: {problem}", stacklevel=3)
 
 
 def states_of(stages: Sequence[Stateful]) -> tuple[dict[str, Any], dict[str, Tensor]]:

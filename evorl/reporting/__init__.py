@@ -5,15 +5,8 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.reporting.console import Console, show_warnings_on
-    from evorl.reporting.generation_table import (
-        Evaluated,
-        birth_lines,
-        headline,
-        hyperparameter_line,
-        ranking,
-        time_line,
-    )
+    from evorl.reporting.console import Console, as_text, show_warnings_on
+    from evorl.reporting.generation_table import Evaluated, headline, hyperparameter_line, ranking
     from evorl.reporting.page import render, write_page
     from evorl.reporting.run_data import read_payload
     from evorl.reporting.server import Dashboard

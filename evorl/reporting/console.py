@@ -77,7 +77,7 @@ def show_warnings_on(console: Console) -> None:
     warnings.filterwarnings("default", module="evorl")
 
 
-def render(stream: IO[str], *parts: "RenderableType", width: int | None = None) -> str:
+def as_text(stream: IO[str], *parts: "RenderableType", width: int | None = None) -> str:
     """Lines and tables as text for a stream: in a file without colours, and no line wraps."""
     from rich.console import Console as Rich
     from rich.text import Text
@@ -96,4 +96,4 @@ def render(stream: IO[str], *parts: "RenderableType", width: int | None = None) 
 def _write(stream: IO[str], *parts: "RenderableType") -> None:
     from tqdm import tqdm
 
-    tqdm.write(render(stream, *parts), file=stream)
+    tqdm.write(as_text(stream, *parts), file=stream)

@@ -1,10 +1,10 @@
-"""A generation as text: a headline, a table of its agents, and what evolution made of them.
+"""A generation as text: a headline, a table of its agents, and their hyperparameters.
 
 Columns keep their place from one generation to the next, so that a long run reads well.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -91,16 +91,6 @@ def _row(found: Evaluated, rank: int, agent: int, fitness: str) -> Iterator["str
     yield describe_architectures(genome)
 
 
-def time_line(seconds: Mapping[str, float], steps: int) -> str:
-    """Where the time of a generation went: all of it, and the share of each stage."""
-    total = sum(seconds.values())
-    if not total:
-        return "  time: nothing was measured"
-    shares = sorted(seconds.items(), key=lambda item: -item[1])
-    parts = ", ".join(f"{name} {100 * spent / total:.0f} %" for name, spent in shares if spent)
-    return f"  time: {total:.1f} s, {steps / total:,.0f} steps/s; {parts}"
-
-
 def hyperparameter_line(genomes: Sequence[Genome]) -> str:
     """Between which values the hyperparameters lie in which the agents differ."""
     ranges = []
@@ -109,21 +99,3 @@ def hyperparameter_line(genomes: Sequence[Genome]) -> str:
         if (low := min(values)) != (high := max(values)):
             ranges.append(f"{name} {describe_number(low)} to {describe_number(high)}")
     return f"  hyperparameters: {', '.join(ranges) or 'the same for all agents'}"
-
-
-def birth_lines(births: Sequence[Mapping[str, Any]], before: Sequence[Genome]) -> Iterator["Text"]:
-    """Who replaces whom: lines of the lineage as text, with the agents that were there `before`."""
-    from rich.text import Text
-
-    if not births:
-        yield Text("  births: none, all agents stay")
-    for born in births:
-        genome, old = born["genome"], before[born["place"]].id
-        earlier = born["copied"] < born["generation"] - 1  # the best ever, as it was then
-        since = f" as of generation {born['copied']}" if earlier else ""
-        yield Text.assemble(
-            "  birth: ",
-            (f"agent {genome['id']}", NEW),
-            f" replaces {old}, child of {genome['parent']}{since}:",
-            f" {genome['mutation']} ({born['change']})",
-        )

@@ -78,7 +78,7 @@ def read_run(directory: RunDirectory) -> dict[str, Any]:
         "state": state.state,
         **configured,
         **measured,
-        "best": read_best(path, lineage),
+        "best": _read_best(path, lineage),
         "hyperparameters": moving,
         "fixed": fixed,
         "effects": mutation_effects(lineage),
@@ -111,7 +111,7 @@ def _headline(directory: RunDirectory, rows: Rows) -> dict[str, Any]:
     }
 
 
-def read_best(run: Path, lineage: Lineage) -> dict[str, Any] | None:
+def _read_best(run: Path, lineage: Lineage) -> dict[str, Any] | None:
     """The confirmed best agent; None if there is none, or if it is just being replaced."""
     if not (path := run / BEST_AGENT).exists():
         return None

@@ -9,7 +9,6 @@ import json
 import os
 import secrets
 import shutil
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,12 +18,11 @@ from accelerate.tracking import TensorBoardTracker, WandBTracker  # type: ignore
 
 from evorl.config import RunConfig, TrackingConfig, dump_config
 from evorl.errors import ConfigError, one_line
-from evorl.reporting.charts import RunReader, charts
 from evorl.reporting.console import Console
+from evorl.reporting.curves import RunReader
 from evorl.runs import BEST, FACTS, WEIGHTS, RunDirectory, atomic_write
 
 WANDB, TENSORBOARD, IDENTITY = "wandb", "tensorboard", "wandb.json"  # in the run's folder
-DRAWING = 0.001  # share of a run's time that drawing may take until its end
 
 
 def refuse_missing(config: TrackingConfig) -> None:
@@ -39,7 +37,7 @@ def refuse_missing(config: TrackingConfig) -> None:
 
 
 class TensorBoard:
-    """A run's numbers as event files in its folder, by environment steps; it has no charts."""
+    """A run's numbers as event files in its folder, by environment steps."""
 
     name = "TensorBoard"
 
@@ -76,9 +74,8 @@ class TensorBoard:
 class WeightsAndBiases:
     """A run on W&B: online one, however often it is resumed; offline a log of all of it.
 
-    W&B's own step is 2 g for the numbers of generation g and 2 g + 1 for what is drawn after it, so
-    that a run that resumes knows from the last step what is there already. Curves have the
-    environment steps as their x axis.
+    W&B's own step is the generation, so that a run that resumes knows from the last step what is
+    there already. Curves have the environment steps as their x axis.
     """
 
     name = "W&B"
@@ -88,9 +85,6 @@ class WeightsAndBiases:
         self.reader = RunReader(directory.path, config)
         self.folder = self.path / WANDB
         self.online = config.tracking.wandb == "online"
-        self._drawn = -1  # generation
-        self._drawing = 0.0  # seconds so far
-        self._began = time.perf_counter()
 
     def begin(self) -> None:
         """Start the run on W&B, or resume it there."""
@@ -150,29 +144,15 @@ class WeightsAndBiases:
         return fresh
 
     def follow(self) -> None:
-        """Log the generations that are new in the run's files and on W&B; draw, but not often."""
+        """Log the generations that are new in the run's files and on W&B."""
         for row in self.reader.new_rows():
-            if (step := 2 * int(row["generation"])) >= self._free:
+            if (step := int(row["generation"])) >= self._free:
                 self.tracker.log(row, step=step, commit=True)
-        if self._drawing <= DRAWING * (time.perf_counter() - self._began):
-            self.draw()
-
-    def draw(self) -> None:
-        """Curves and tables of the whole run so far; the latest ones are what W&B shows."""
-        latest, started = self.reader.latest, time.perf_counter()
-        if not latest or latest["generation"] <= self._drawn:
-            return
-        with self._inside():
-            drawn = charts(self.reader) | {"env_steps": latest["env_steps"]}
-            self.tracker.log(drawn, step=2 * latest["generation"] + 1, commit=True)
-        self._drawn = latest["generation"]
-        self._drawing += time.perf_counter() - started
 
     def end(self, final: dict[str, float]) -> None:
         """The final figures, and the best agent."""
         import wandb
 
-        self.draw()
         self.run.summary.update(final)
         with self._inside():
             artifact = wandb.Artifact(
@@ -187,7 +167,6 @@ class WeightsAndBiases:
 
     def close(self, finished: bool) -> None:
         """Wait, but not long, until everything is written or uploaded."""
-        self.draw()
         try:
             self.run.finish(exit_code=0 if finished else 1)
         except TimeoutError:

@@ -38,15 +38,7 @@ if TYPE_CHECKING:
         Estimate,
         RunDirectory,
     )
-    from evorl.runs.files import (
-        atomic_write,
-        field,
-        parse_json,
-        read_bytes,
-        read_lines,
-        reason,
-        run_error,
-    )
+    from evorl.runs.files import atomic_write, parse_json, read_bytes, read_lines, reason, run_error
     from evorl.runs.resume import find_started, make_checkpoints, reopen, with_known_choices
     from evorl.runs.status import RunState, find_runs, is_run, last_change, runs_below, state_of
 else:

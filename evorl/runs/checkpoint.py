@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evorl.errors import CheckpointError, one_line
+from evorl.errors import CheckpointError
 from evorl.runs.files import reason, sync
 
 if TYPE_CHECKING:
@@ -55,18 +55,12 @@ class Checkpoint:
         """The tensors of a file, on the CPU; for a moment they are in memory twice."""
         import safetensors.torch
 
-        data = self.raw(stem)
-        with _reading(self.path / f"{stem}{SUFFIX}"):
-            return dict(safetensors.torch.load(data))
-
-    def raw(self, stem: str) -> bytes:
-        """The verified bytes of a file, to send to others."""
         path = self.path / f"{stem}{SUFFIX}"
         with _reading(path):
             data = path.read_bytes()
             if hashlib.sha256(data).hexdigest() != self.files[stem]:
                 raise ValueError(CHANGED)
-        return data
+            return dict(safetensors.torch.load(data))
 
 
 class Checkpoints:
@@ -99,8 +93,7 @@ class Checkpoints:
                 warnings.warn(f"{problem}; the one before is taken: {path.name}", stacklevel=2)
             return checkpoint
         if problems:
-            what = f"{self.folder}: no checkpoint there can be used; "
-            raise CheckpointError(one_line(what) + problems[0])
+            raise CheckpointError(f"{self.folder}: no checkpoint there can be used; {problems[0]}")
         return None
 
     def prune(self, newest: Path) -> None:
@@ -129,10 +122,7 @@ class Draft:
 
     def write(self, stem: str, tensors: "Mapping[str, Tensor]") -> Written:
         """Write a file of tensors; for a moment they are in memory twice."""
-        return self.write_bytes(stem, serialise(tensors))
-
-    def write_bytes(self, stem: str, data: bytes) -> Written:
-        """Write a file of tensors that are serialised already, as they came over the network."""
+        data = serialise(tensors)
         with self.writing():
             (self.path / f"{stem}{SUFFIX}").write_bytes(data)
         return Written(stem, hashlib.sha256(data).hexdigest())
@@ -153,19 +143,14 @@ class Draft:
         owner.prune(self.final)
         return self.final
 
-    def abandon(self) -> None:
-        """Remove it."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
     @contextmanager
     def writing(self) -> Iterator[None]:
         """What cannot be written, as on a full disk, is one line, and leaves no draft behind."""
         try:
             yield
         except (OSError, ValueError, TypeError) as error:
-            self.abandon()
-            what = f"{self.final}: cannot be written: {reason(error)}"
-            raise CheckpointError(one_line(what)) from None
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise CheckpointError(f"{self.final}: cannot be written: {reason(error)}") from None
 
 
 @contextmanager
@@ -173,7 +158,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # whatever a parser stumbles on in bytes that others made
-        raise CheckpointError(one_line(f"{path}: cannot be used: {reason(error)}")) from None
+        raise CheckpointError(f"{path}: cannot be used: {reason(error)}") from None
 
 
 def serialise(tensors: "Mapping[str, Tensor]") -> bytes:

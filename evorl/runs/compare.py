@@ -79,10 +79,10 @@ class Group(NamedTuple):
 class Improvement(NamedTuple):
     """How probably a run of one group beats a run of another."""
 
+    env: str
     x: str
     y: str
     probability: Estimate  # of X > Y, plus half of that of X = Y
-    envs: list[str]  # over which it is averaged
 
 
 class Comparison(NamedTuple):
@@ -113,8 +113,13 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
         env: [Group(_label(group[0], different), group) for group in groups.values()]
         for env, groups in by_env.items()
     }
+    improvements = [
+        Improvement(env, x.label, y.label, probability_of_improvement(x.scores, y.scores))
+        for env, groups in found.items()
+        for x, y in combinations(groups, 2)
+    ]
     warnings = [line for env, groups in found.items() for line in _warnings(env, groups)]
-    return Comparison(found, list(_improvements(found)), warnings)
+    return Comparison(found, improvements, warnings)
 
 
 def _read_run(directory: RunDirectory) -> Run:
@@ -127,18 +132,6 @@ def _read_run(directory: RunDirectory) -> Run:
     name, steps = str(options.get("name", "")), summary.env_steps + summary.evaluation_steps
     env, seed = known["env"]["id"], options.get("seed", 0)
     return Run(directory.path, name, env, seed, known, summary.mean.value, steps)
-
-
-def _improvements(groups: Mapping[str, Sequence[Group]]) -> Iterator[Improvement]:
-    from evorl.seeding import generator
-
-    scores = {env: {group.label: group.scores for group in found} for env, found in groups.items()}
-    labels = dict.fromkeys(label for found in scores.values() for label in found)
-    for x, y in combinations(labels, 2):
-        if envs := [env for env, found in scores.items() if x in found and y in found]:
-            pairs = [(scores[env][x], scores[env][y]) for env in envs]
-            chance = probability_of_improvement(pairs, generator(0, "compare"))
-            yield Improvement(x, y, chance, envs)
 
 
 def _warnings(env: str, groups: Sequence[Group]) -> Iterator[str]:
@@ -209,24 +202,17 @@ def summarise_group(scores: "npt.ArrayLike") -> GroupSummary:
     return GroupSummary(len(samples), iqm, interval([samples], random, np.mean))
 
 
-def probability_of_improvement(
-    pairs: "Sequence[tuple[npt.ArrayLike, npt.ArrayLike]]", random: "np.random.Generator"
-) -> Estimate:
-    """P(X > Y) + ½ P(X = Y) for one run of each: 1 if every x is higher, ½ if they are alike.
-
-    Averaged over pairs of samples, one an environment. The bootstrap is stratified: x and y of
-    every pair are resampled by themselves.
-    """
+def probability_of_improvement(x: "npt.ArrayLike", y: "npt.ArrayLike") -> Estimate:
+    """P(X > Y) + ½ P(X = Y) for one run of each: 1 if every x is higher, ½ if they are alike."""
     import numpy as np
 
-    def average(*samples: Floats, axis: int) -> Floats:
-        """Of samples x1, y1, x2, y2, … [..., N], over the last dimension."""
-        wins = []
-        for x, y in zip(samples[::2], samples[1::2], strict=True):
-            left, right = x[..., :, None], y[..., None, :]
-            wins.append(((left > right) + 0.5 * (left == right)).mean((-2, -1)))
-        mean: Floats = np.mean(wins, axis=0)
+    from evorl.seeding import generator
+
+    def wins(x: Floats, y: Floats, axis: int) -> Floats:
+        """Of samples [..., N], over the last dimension."""
+        left, right = x[..., :, None], y[..., None, :]
+        mean: Floats = ((left > right) + 0.5 * (left == right)).mean((-2, -1))
         return mean
 
-    samples = [np.asarray(sample, dtype=np.float64) for pair in pairs for sample in pair]
-    return interval(samples, random, average)
+    samples = [np.asarray(sample, dtype=np.float64) for sample in (x, y)]
+    return interval(samples, generator(0, "compare"), wins)

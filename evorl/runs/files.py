@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from evorl.errors import RunError, one_line
+from evorl.errors import RunError
 
 TOO_LARGE = 1e300  # what is no number of a run's, and breaks arithmetic
 KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a finite number"}
@@ -19,7 +19,7 @@ T = TypeVar("T", bool, int, float, str, list[Any], dict[str, Any])
 
 def run_error(path: Path, problem: str) -> RunError:
     """An error of one line, to raise."""
-    return RunError(one_line(f"{path}: {problem}"))
+    return RunError(f"{path}: {problem}")
 
 
 def reason(error: Exception) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.config import RunConfig, parse_config, parse_yaml
-from evorl.errors import ConfigError, one_line
+from evorl.errors import ConfigError
 from evorl.evolution import Schedule, parse_schedule
 from evorl.runs.checkpoint import Checkpoints
 from evorl.runs.compare import differences
@@ -53,12 +53,10 @@ def with_known_choices(config: RunConfig) -> RunConfig:
     if (directory := _find_directory(config)) is None:
         return config
     known = directory.config()
-    if config.env.backend == "auto":
-        env = config.env.model_copy(update={"backend": known.env.backend})
-        config = config.model_copy(update={"env": env})
-    if config.compile == "auto":
-        config = config.model_copy(update={"compile": known.compile})
-    return config
+    backend = known.env.backend if config.env.backend == "auto" else config.env.backend
+    compiled = known.compile if config.compile == "auto" else config.compile
+    env = config.env.model_copy(update={"backend": backend})
+    return config.model_copy(update={"env": env, "compile": compiled})
 
 
 def _find_directory(config: RunConfig) -> RunDirectory | None:
@@ -73,4 +71,4 @@ def _refuse_changes(directory: RunDirectory, new: RunConfig, changeable: dict[st
     both = directory.config(), new
     for name, (was, now) in differences([c.model_dump(exclude=changeable) for c in both]):
         what = f"{name}: cannot change in a run that has begun ({directory.path} has {was!r}, got"
-        raise ConfigError(one_line(f"{what} {now!r}); start a new run for that"))
+        raise ConfigError(f"{what} {now!r}); start a new run for that")

@@ -1,6 +1,6 @@
 """How far the runs of a folder are: what can be said of each without loading an agent."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,16 +53,14 @@ def is_run(path: Path) -> bool:
     return any((path / name).exists() for name in OWN)
 
 
-def runs_below(
-    folder: Path, accepts: Callable[[Path], bool] = is_run, depth: int = DEPTH
-) -> Iterator[Path]:
-    """Runs in a folder and in folders of it, not along links; `accepts` says what is one."""
+def runs_below(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
+    """Runs in a folder and in folders of it, not along links."""
     for child in sorted(child for child in folder.iterdir() if child.is_dir()):
-        if accepts(child):
+        if is_run(child):
             yield child
         elif depth > 1 and not child.name.startswith(".") and not child.is_symlink():
             with suppress(OSError):  # not ours to read
-                yield from runs_below(child, accepts, depth - 1)
+                yield from runs_below(child, depth - 1)
 
 
 def state_of(path: Path) -> RunState:

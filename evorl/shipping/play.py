@@ -129,13 +129,7 @@ class Episode(NamedTuple):
 
 
 def watch_agent(
-    selected: Selected,
-    seeds: Sequence[int],
-    output: Path,
-    console: Console,
-    *,
-    fps: float | None = None,
-    max_steps: int | None = None,
+    selected: Selected, seeds: Sequence[int], output: Path, console: Console
 ) -> list[Episode]:
     """Film one episode for each seed, and write it to `output`."""
     for name, value in HEADLESS.items():
@@ -147,7 +141,7 @@ def watch_agent(
         has = f"its render modes are {', '.join(map(str, modes))}" if modes else "it cannot render"
         raise RunError(f"{selected.path}: {spec.id!r} gives no pictures: {has}")
     agent = Agent(selected.agent)
-    limit = max_steps or selected.config.evaluation.final_max_steps
+    limit = selected.config.evaluation.final_max_steps
     env = make_env(replace(spec, kwargs={**spec.kwargs, "render_mode": "rgb_array"}))
     episodes: list[Episode] = []
 
@@ -164,7 +158,7 @@ def watch_agent(
 
     with closing(env), closing(console):
         console.start(len(seeds), "filming", "episode")
-        write_film(output, frames(), fps or float(env.metadata.get("render_fps") or FPS))
+        write_film(output, frames(), float(env.metadata.get("render_fps") or FPS))
     return episodes
 
 

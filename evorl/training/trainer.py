@@ -33,14 +33,14 @@ class Result:
         return evorl.load_agent(self.directory / "best")
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """A row per generation, ready for `pandas.DataFrame`."""
-        return _rows(self.directory / METRICS)
+    def metrics(self) -> Any:
+        """A row per generation: a pandas DataFrame, or without pandas a list of dicts."""
+        return _table(self.directory / METRICS)
 
     @property
-    def lineage(self) -> list[dict[str, Any]]:
-        """A row per birth and per fitness."""
-        return _rows(self.directory / LINEAGE)
+    def lineage(self) -> Any:
+        """A row per birth and per fitness: a pandas DataFrame, or a list of dicts."""
+        return _table(self.directory / LINEAGE)
 
 
 def train(
@@ -112,7 +112,6 @@ def _make_task(
     if stages.evolve is not None:
         task.use(stages.evolve, every=end, filter_labels=MAIN)
         task.use(stages.record.births, every=end, filter_labels=MAIN)
-        task.use(stages.show.births, every=end, filter_labels=MAIN)
     task.use(stages.track, every=end, filter_labels=MAIN)
     task.use(hooks.stage("on_evolved"), every=end, filter_labels=MAIN)
     task.use(stages.end_episodes, every=end)
@@ -134,5 +133,10 @@ def _configured(
     return load_config(config, overrides)
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def _table(path: Path) -> Any:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    try:
+        import pandas
+    except ImportError:
+        return rows
+    return pandas.DataFrame(rows)

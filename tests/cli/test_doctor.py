@@ -72,23 +72,10 @@ def test_no_compiler(monkeypatch):
         check_compiler()
 
 
-def test_a_compiler_that_fails(monkeypatch, tmp_path):
-    fake = tmp_path / "cxx"
-    fake.write_text("#!/bin/sh\necho 'a.cpp:1: fatal error: Python.h: No such file' >&2\nexit 1\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("CXX", str(fake))
-    with pytest.raises(RuntimeError, match=r"Python\.h: No such file"):
-        check_compiler()
-
-
-def test_a_compiler_that_does_not_end(monkeypatch, tmp_path):
-    fake = tmp_path / "cxx"
-    fake.write_text("#!/bin/sh\nexec sleep 600\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("CXX", str(fake))
+def test_ranks_that_do_not_end(monkeypatch):
     monkeypatch.setattr(package, "SECONDS", 0.01)
     with pytest.raises(subprocess.TimeoutExpired):
-        check_compiler()
+        check_ranks()
 
 
 def test_wandb(monkeypatch, tmp_path):

@@ -33,17 +33,11 @@ def test_large_populations_are_shortened(evorl):
 
 
 @pytest.mark.parametrize("flag", ["-v", "--verbose"])
-def test_verbose_shows_everybody_and_what_happened(evorl, flag):
+def test_verbose_shows_everybody_and_what_they_differ_in(evorl, flag):
     code, out, err = evorl("train", CARTPOLE, *OPTIONS, "budget.env_steps=2400", flag)
     assert (code, err) == (0, "")
     assert rows(out) == [str(rank) for rank in range(1, 13)] * 2
-    lines = out.splitlines()
-    assert sum(line.startswith("  time: ") for line in lines) == 2
-    assert sum(line.startswith("  hyperparameters: ") for line in lines) == 2
-    births = [line for line in lines if line.startswith("  birth")]
-    assert births  # of the first generation's end
-    after = lines.index(births[-1]) + 1
-    assert lines[after].startswith("generation 1 ")
+    assert sum(line.startswith("  hyperparameters: ") for line in out.splitlines()) == 2
 
 
 def test_a_resumed_run_talks_likewise(evorl):

@@ -101,16 +101,32 @@ def test_without_a_shared_disk_all_but_the_replays_is_kept(tmp_path):
     assert "not all ranks see the checkpoint, and replays fill up first" in said
 
 
-def test_seeds_of_a_schedule_on_ranks(tmp_path):
+def test_a_schedule_on_ranks(tmp_path):
     train(tmp_path, "budget.env_steps=960")
     schedule = subprocess.run(
         [BIN / "evorl", "schedule", "runs/run"], cwd=tmp_path, capture_output=True, check=True
     )
     (tmp_path / "schedule.yaml").write_bytes(schedule.stdout)
-    words = ("train", configured(tmp_path), "--replay-schedule", "schedule.yaml", "--seeds", "2")
+    words = ("train", configured(tmp_path), "--replay-schedule", "schedule.yaml")
     code, said = Run(tmp_path, *words, "mesh.data=2", "name=again", ranks=2).wait()
     assert code == 0, said
-    assert "mean held-out score of 2 seeds" in said
+    assert "seed 3: held-out score" in said
+
+
+def test_one_world_trains_several_runs(tmp_path):
+    script = tmp_path / "several.py"
+    script.write_text(
+        "import sys, evorl\n"
+        "config = evorl.load_config(sys.argv[1], ['budget.env_steps=480'])\n"
+        "world = evorl.World.start(config.population.size)\n"
+        "for seed in (1, 2):\n"
+        "    evorl.train(config, [f'seed={seed}', f'name=seed{seed}'], world=world)\n"
+        "world.close()\n"
+    )
+    code, said = Run(tmp_path, configured(tmp_path), ranks=2, script=script).wait()
+    assert code == 0, said
+    for seed in (1, 2):
+        assert (tmp_path / "runs" / f"seed{seed}" / "summary.json").exists()
 
 
 @pytest.mark.parametrize("option", ["name=other", "run.folder=elsewhere", "algorithm.lr=0.1"])

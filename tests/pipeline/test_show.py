@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from evorl.algorithms.dqn import DQN
-from evorl.evolution.lineage import birth
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
 from evorl.pipeline.record import Show
@@ -25,16 +24,12 @@ def show_all(quiet=False, verbose=False):
     for generation in (3, 4):
         snapshot.generation, snapshot.finished = generation + 1, generation == 4
         snapshot.evolved = not snapshot.finished
-        context.before["env_steps"] = snapshot.env_steps
         snapshot.env_steps += 30
-        context.timer.seconds["step"] += 2.0
         snapshot.fitness = np.array([1.0, 5.0, 3.0])
         snapshot.returns = snapshot.fitness[:, None] + np.array([-1.0, 1.0])
         show.evaluation(context)
         born = dataclasses.replace(genomes[1], id=23, parent=21, born=4, mutation="parameters")
-        snapshot.births = [birth(born, 0, genomes[1], 3)]
         snapshot.genomes = [born, *genomes[1:]]
-        show.births(context)
 
 
 def test_a_table_per_generation(capsys):
@@ -55,16 +50,10 @@ def test_a_table_per_generation(capsys):
     ]
 
 
-def test_verbose_adds_time_hyperparameters_and_births(capsys):
+def test_verbose_adds_hyperparameters(capsys):
     show_all(verbose=True)
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.startswith("  time")] == [
-        "  time: 2.0 s, 15 steps/s; step 100 %"
-    ] * 2
     assert sum(line.startswith("  hyperparameters") for line in lines) == 2
-    assert [line for line in lines if line.startswith("  birth")] == [
-        "  birth: agent 23 replaces 20, child of 21: parameters (noise on the weights)"
-    ]  # and none after the last generation
 
 
 def test_quiet_says_nothing(capsys):

@@ -33,12 +33,6 @@ class Session:
     def generations(self):
         return [row["generation"] for row in self.told]
 
-    def table(self, name):
-        """The latest table of a name, as a list of dicts."""
-        told = [row[name] for row in self.rows if name in row][-1]
-        read = json.loads((self.folder / "files" / told["path"]).read_text())
-        return [dict(zip(read["columns"], row, strict=True)) for row in read["data"]]
-
     def artifact(self, kind):
         """Names and contents of the latest artifact of a kind."""
         found = [one for one in self.artifacts if one.type == kind][-1]

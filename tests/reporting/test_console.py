@@ -10,7 +10,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from evorl.reporting.console import Console, render, show_warnings_on
+from evorl.reporting.console import Console, as_text, show_warnings_on
 
 
 class Terminal(io.StringIO):
@@ -87,20 +87,20 @@ def test_going_without(monkeypatch, name, value, colours):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv(name, value)
     text = Text("bold", "bold red")
-    assert (render(Terminal(), text) != "bold") is colours
-    assert render(io.StringIO(), text) == "bold"
+    assert (as_text(Terminal(), text) != "bold") is colours
+    assert as_text(io.StringIO(), text) == "bold"
 
 
 def test_nothing_in_a_text_is_markup():
     """Names of runs and messages may have brackets, emoji and numbers."""
     text = "[bold]runs/a[1][/bold] :smile: 12.5 'x'"
-    assert render(io.StringIO(), text, Text(text)) == f"{text}\n{text}"
+    assert as_text(io.StringIO(), text, Text(text)) == f"{text}\n{text}"
 
 
 def test_lines_of_a_file_never_wrap():
     table = Table("a", "b", box=None)
     table.add_row("x" * 300, "y " * 200)
-    shown = render(io.StringIO(), "z " * 500, table)
+    shown = as_text(io.StringIO(), "z " * 500, table)
     assert [len(line.split()) for line in shown.splitlines()] == [500, 2, 201]
 
 

@@ -6,18 +6,15 @@ import re
 import numpy as np
 import pytest
 
-from evorl.evolution.lineage import birth
 from evorl.genome import Architecture, Genome
-from evorl.reporting.console import render
+from evorl.reporting.console import as_text
 from evorl.reporting.generation_table import (
     Evaluated,
-    birth_lines,
     headline as headline_text,
     hyperparameter_line,
     ranking as ranking_table,
-    time_line,
 )
-from tests.synthetic import FAMILY, child, initial
+from tests.synthetic import FAMILY, initial
 
 TABLE = """\
   rank  agent  parent  mutation         fitness ± error         lr  architecture
@@ -33,11 +30,11 @@ class Terminal(io.StringIO):
 
 
 def headline(found, best):
-    return render(io.StringIO(), headline_text(found, best))
+    return as_text(io.StringIO(), headline_text(found, best))
 
 
 def ranking(found, width=80, **options):
-    return render(io.StringIO(), ranking_table(found, **options), width=width).splitlines()
+    return as_text(io.StringIO(), ranking_table(found, **options), width=width).splitlines()
 
 
 def some(fitness=(10.0, -np.inf, 201.5), errors=(1.0, np.nan, 12.25), ids=(0, 1, 2), generation=1):
@@ -89,13 +86,13 @@ def test_headline():
 
 
 def test_colours_change_nothing_else(monkeypatch):
-    parts = headline_text(some(), 210.0), ranking_table(some()), *birth_lines(BIRTHS, OLD)
+    parts = headline_text(some(), 210.0), ranking_table(some())
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    painted = render(Terminal(), *parts, width=120)
+    painted = as_text(Terminal(), *parts, width=120)
     assert "\x1b[32m  201.5 ±  12.2\x1b[0m" in painted
     plain = re.sub(r"\x1b\[\d+m", "", painted).splitlines()
-    assert [line.rstrip() for line in plain] == render(io.StringIO(), *parts).splitlines()
+    assert [line.rstrip() for line in plain] == as_text(io.StringIO(), *parts).splitlines()
 
 
 def test_any_algorithm_with_any_networks():
@@ -116,32 +113,9 @@ def test_an_algorithm_without_hyperparameters():
     assert " ".join(ranking(found)[1].split()) == "1 7 — initial 1.000 ± 1.000 64-64 relu"
 
 
-def test_time_line():
-    seconds = {"step": 1.0, "update": 3.0, "evolve": 0.0}
-    assert time_line(seconds, 8000) == "  time: 4.0 s, 2,000 steps/s; update 75 %, step 25 %"
-    assert time_line({}, 8000) == "  time: nothing was measured"
-
-
 def test_hyperparameter_line():
     genomes = [FAMILY[0], FAMILY[2], FAMILY[4]]
     assert hyperparameter_line(genomes) == (
         "  hyperparameters: lr 0.001 to 0.00125, gamma 0.99 to 0.995, batch_size 64 to 128"
     )
     assert hyperparameter_line([FAMILY[0]]) == "  hyperparameters: the same for all agents"
-
-
-OLD = [FAMILY[0], FAMILY[1]]
-BIRTHS = [
-    birth(FAMILY[2], 1, FAMILY[0], 0),
-    birth(child(FAMILY[0], 9, 8, lr=0.002), 0, FAMILY[0], 3),
-]
-
-
-def test_birth_lines():
-    assert [line.plain for line in birth_lines(BIRTHS, OLD)] == [
-        "  birth: agent 2 replaces 1, child of 0:"
-        " hyperparameters (lr 0.001 → 0.00125, batch_size 64 → 128)",
-        "  birth: agent 9 replaces 0, child of 0 as of generation 3:"
-        " hyperparameters (lr 0.001 → 0.002)",
-    ]
-    assert [line.plain for line in birth_lines([], OLD)] == ["  births: none, all agents stay"]

@@ -13,7 +13,7 @@ import pytest
 
 from evorl.config.yaml_text import dump_yaml
 from evorl.errors import ConfigError
-from evorl.reporting import charts
+from evorl.reporting import curves
 from evorl.reporting.tracking import TensorBoard, Tracking, WeightsAndBiases
 from evorl.training.trainer import train
 from tests.reporting.read_back import sessions
@@ -51,7 +51,7 @@ def failing(error):
     return fail
 
 
-@pytest.mark.parametrize("what", ["begin", "follow", "draw", "end", "close"])
+@pytest.mark.parametrize("what", ["begin", "follow", "end", "close"])
 @pytest.mark.parametrize(
     "error",
     [OSError(28, "No space left on device"), TimeoutError(), RuntimeError("two\nlines")],
@@ -100,7 +100,7 @@ def test_the_clients_own_log_may_fail(plain, tmp_path, monkeypatch):
 
 def test_files_that_make_no_sense(plain, tmp_path, monkeypatch):
     """A tracker reads the run's own files: what it cannot read is its own trouble, too."""
-    monkeypatch.setattr(charts, "parse_line", failing(ValueError("damaged")))
+    monkeypatch.setattr(curves, "parse_line", failing(ValueError("damaged")))
     path, told = trained(tmp_path, *BOTH)
     assert [line.split(" is off")[0] for line in told] == ["W&B", "TensorBoard"]
     assert reproducible(path) == reproducible(plain)

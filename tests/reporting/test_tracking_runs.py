@@ -61,18 +61,6 @@ def fitness(path):
     return {(line["id"], line["generation"]): line for line in found}
 
 
-def descent(path, agent, until):
-    """The fitness lines of an agent and its ancestors, found by walking up, not by evorl."""
-    found = []
-    while agent is not None:
-        born = births(path)[agent]
-        lived = range(born["generation"], until + 1)
-        found = [fitness(path)[agent, g] for g in lived if (agent, g) in fitness(path)] + found
-        agent = born["genome"]["parent"]
-        until = born["generation"] - 1 if born["copied"] is None else born["copied"]
-    return found
-
-
 def test_every_generation_is_there_once(tracked, session):
     assert session.generations == list(range(GENERATIONS))
     for row, line in zip(session.told, lines(tracked), strict=True):
@@ -110,58 +98,21 @@ def test_the_configuration_is_there(tracked, session):
     assert session.project == "evorl"
 
 
-def test_the_table_of_births(tracked, session):
-    table, known = session.table("births"), fitness(tracked)
-    assert [row["agent"] for row in table] == list(births(tracked))
-    assert len(table) > 4
-    for row in table:
-        born = births(tracked)[row["agent"]]
+def test_mutations_are_counted_with_their_mean_effect(tracked, session):
+    effects, known = {}, fitness(tracked)
+    for born in births(tracked).values():
         genome = born["genome"]
-        assert row["parent"] == genome["parent"]
-        assert row["mutation"] == genome["mutation"]
-        assert row["change"] == born["change"]
-        assert row["lr"] == genome["hyperparameters"]["lr"]
-        if genome["parent"] is None:
-            assert row["effect"] is None
-            continue
-        left = born["generation"] - 1 if born["copied"] is None else born["copied"]
-        assert row["left_parent_after"] == left
-        before = known[genome["parent"], left]["fitness"]
-        after = known[genome["id"], born["generation"]]["fitness"]
-        assert row["effect"] == pytest.approx(after - before)
-
-
-def test_mutations_are_counted_with_their_mean_effect(session):
-    children = [row for row in session.table("births") if row["parent"] is not None]
+        if genome["parent"] is not None:
+            left = born["generation"] - 1 if born["copied"] is None else born["copied"]
+            before = known[genome["parent"], left]["fitness"]
+            after = known[genome["id"], born["generation"]]["fitness"]
+            effects.setdefault(genome["mutation"], []).append(after - before)
+    assert effects
     last = session.told[-1]
-    for kind in {row["mutation"] for row in children}:
-        effects = [child["effect"] for child in children if child["mutation"] == kind]
+    for kind, changes in effects.items():
         name = f"mutations/{kind.replace(' ', '_')}"
-        assert last[f"{name}/births"] == len(effects)
-        assert last[f"{name}/effect"] == pytest.approx(np.mean(effects))
-
-
-def test_an_agents_curve_is_that_of_its_ancestors(tracked, session):
-    points = session.table("lineages/fitness_table")
-    last = lines(tracked)[-1]
-    assert {point["lineKey"] for point in points} == {f"agent {id}" for id in last["ids"]}
-    inherited = 0
-    for id in last["ids"]:
-        own = [(p["step"], p["lineVal"]) for p in points if p["lineKey"] == f"agent {id}"]
-        expected = descent(tracked, id, last["generation"])
-        assert own == [(line["env_steps"], line["fitness"]) for line in expected]
-        inherited += len({line["id"] for line in expected}) > 1
-    assert inherited  # some have ancestors
-
-
-def test_the_best_agents_ancestors_have_a_table_and_a_schedule(tracked, session):
-    best = json.loads((tracked / "best" / "agent.json").read_text())
-    expected = descent(tracked, best["genome"]["id"], best["facts"]["generation"])
-    table = session.table("best_lineage/ancestors")
-    assert [row["agent"] for row in table] == [line["id"] for line in expected]
-    assert [row["fitness"] for row in table] == [line["fitness"] for line in expected]
-    rates = [births(tracked)[line["id"]]["genome"]["hyperparameters"]["lr"] for line in expected]
-    assert [row["lr"] for row in session.table("best_lineage/lr_table")] == rates
+        assert last[f"{name}/births"] == len(changes)
+        assert last[f"{name}/effect"] == pytest.approx(np.mean(changes))
 
 
 def test_the_final_score_is_in_the_summary(tracked, session):

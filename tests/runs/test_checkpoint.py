@@ -153,11 +153,11 @@ def test_round_trip(tmp_path):
     assert same(found.load("agents"), some_tensors(5))
 
 
-def test_bytes_for_others_are_the_same_file(tmp_path, folder):
+def test_what_is_loaded_is_written_to_the_same_bytes(tmp_path, folder):
     found, _ = newest(folder)
     checkpoints = Checkpoints(tmp_path / "other", RUN)
     draft = checkpoints.begin(5)
-    files = [Draft(draft.path).write_bytes(stem, found.raw(stem)) for stem in found.files]
+    files = [Draft(draft.path).write(stem, found.load(stem)) for stem in found.files]
     draft.commit(found.state, files)
     assert contents(checkpoints.folder) == contents(folder, "generation-000005")
 
@@ -407,11 +407,10 @@ def test_a_folder_that_is_none(tmp_path):
 def test_a_change_after_the_verification_is_seen(folder):
     found, _ = newest(folder)
     shutil.copy(folder / "generation-000004" / "agents.safetensors", found.path)
-    for read in (found.load, found.raw):
-        with pytest.raises(CheckpointError, match=r"agents\.safetensors: .*checksum"):
-            read("agents")
-        with pytest.raises(CheckpointError, match=r"agent\.safetensors: cannot be used"):
-            read("agent")
+    with pytest.raises(CheckpointError, match=r"agents\.safetensors: .*checksum"):
+        found.load("agents")
+    with pytest.raises(CheckpointError, match=r"agent\.safetensors: cannot be used"):
+        found.load("agent")
 
 
 # Nothing executes.

@@ -66,7 +66,6 @@ def test_an_unknown_agent_is_one_line(evorl, tmp_path, command):
         (["watch", "run", "--output", "x" * 300 + ".mp4"], "cannot be"),
         (["watch", "run", "--output", "/proc/film.mp4"], "cannot be written: No such file"),
         (["watch", "run", "--episodes", "0"], "--episodes"),
-        (["watch", "run", "--fps", "0"], "--fps"),
         (["evaluate", "run", "--episodes", "0"], "--episodes"),
         (["evaluate", "run", "--seed", "-1"], "--seed"),
         (["export", "run"], "--format"),

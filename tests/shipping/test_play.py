@@ -11,6 +11,7 @@ import torch
 
 from evorl.algorithms.base import Trained
 from evorl.algorithms.dqn import DQN
+from evorl.config import dump_config, parse_config
 from evorl.errors import EnvError
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
@@ -162,13 +163,13 @@ def test_a_film_shows_what_was_rendered(tmp_path):
 def test_a_gif(evorl, tmp_path, agent):
     run = make_run(tmp_path, population_of("pixels"), form="pixels", length=6)
     who = () if agent is None else ("--agent", agent)
-    code, out, err = evorl("watch", run.path, "--output", "a.GIF", "--fps", 10, "-q", *who)
+    code, out, err = evorl("watch", run.path, "--output", "a.GIF", "-q", *who)
     assert (code, err) == (0, "")
     episode, last = out.splitlines()
     steps = int(re.search(r"in (\d+) steps", episode)[1])
     assert last.startswith(f"a.GIF: {steps + 1} frames")
     frames, fps = frames_of(tmp_path / "a.GIF")
-    assert (len(frames), fps) == (steps + 1, 10)
+    assert (len(frames), fps) == (steps + 1, 20)
     assert len(np.unique(frames.reshape(-1, 3), axis=0)) > 2
     assert not (run.path / "best.mp4").exists()
 
@@ -183,7 +184,9 @@ def test_an_agent_s_film_is_named_after_it(evorl, tmp_path):
 
 def test_a_long_episode_is_cut(evorl, tmp_path):
     run = make_run(tmp_path, population_of("vector"), length=10**9)
-    code, out, _ = evorl("watch", run.path, "--max-steps", 5)
+    limits = ["evaluation.max_steps=5", "evaluation.final_max_steps=5"]
+    run.write_config(dump_config(parse_config(run.config().model_dump(), limits)))
+    code, out, _ = evorl("watch", run.path)
     assert code == 0
     assert "in 5 steps, cut there" in out
     assert len(frames_of(run.path / "best.mp4")[0]) == 6

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -131,12 +132,21 @@ def test_an_error_is_named_and_the_run_can_be_resumed(whole, tmp_path, moment):
     assert content(RunDirectory(result.directory)) == content(RunDirectory(whole[0].directory))
 
 
-def test_what_a_run_returns(whole):
+def test_what_a_run_returns(whole, monkeypatch):
     result, _ = whole
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
     assert result.score.episodes == 2
     assert [row["generation"] for row in result.metrics] == [0, 1, 2, 3]
     assert {row["event"] for row in result.lineage} == {"birth", "fitness"}
     assert len(result.lineage) == len((result.directory / "lineage.jsonl").open().readlines())
+
+
+def test_with_pandas_rows_are_a_data_frame(whole, monkeypatch):
+    """By a stand-in: pandas itself is no dependency."""
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=tuple))
+    result, _ = whole
+    assert [type(result.metrics), type(result.lineage)] == [tuple, tuple]
+    assert [row["generation"] for row in result.metrics] == [0, 1, 2, 3]
 
 
 SCRIPT = """

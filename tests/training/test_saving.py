@@ -50,23 +50,20 @@ def content(directory, generation=4):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_full_disk_is_said_and_the_run_goes_on(tmp_path, monkeypatch):
-    written = []
-
-    def full(draft, stem, data, write=Draft.write_bytes):
-        written.append(stem)
+def test_a_full_disk_ends_the_run_and_the_checkpoint_before_stays(tmp_path, monkeypatch):
+    def full(draft, stem, tensors, write=Draft.write):
         if draft.path.name.startswith("generation-000003") and stem == "population":
             with draft.writing():
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(draft, stem, data)
+        return write(draft, stem, tensors)
 
-    monkeypatch.setattr(Draft, "write_bytes", full)
-    with pytest.warns(UserWarning, match=r"no checkpoint this time, .*No space left on device"):
-        directory = run(tmp_path / "full")
-    assert checkpoints(directory)[-2:] == ["generation-000002", "generation-000004"]
-    assert written.count("population") == 4
-    monkeypatch.undo()
-    assert content(directory) == content(run(tmp_path / "roomy"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Draft, "write", full)
+        with pytest.raises(CheckpointError, match="generation-000003: cannot be written: No space"):
+            run(tmp_path / "full")
+    directory = RunDirectory.open(tmp_path / "full" / "run")
+    assert checkpoints(directory)[-1] == "generation-000002"
+    assert content(again(directory)) == content(run(tmp_path / "roomy"))
 
 
 def test_a_damaged_checkpoint_is_skipped_for_the_one_before(tmp_path):

@@ -1,16 +1,14 @@
-"""Curves, births and effects of a family whose fitness is known: 100 i + g."""
+"""A run's numbers by name, of a family whose fitness is known: 100 i + g."""
 
-import dataclasses
 import json
 
 import pytest
 
 from evorl.config import parse_config
 from evorl.evolution.lineage import Lineage, birth, parse_line
-from evorl.genome import Architecture, Genome
-from evorl.reporting.charts import RunReader, births_table, curve, thinned
+from evorl.reporting.curves import RunReader
 from evorl.runs.directory import RunDirectory
-from tests.synthetic import FAMILY, STEPS, child, evaluated, family_lines, initial, make_family_run
+from tests.synthetic import FAMILY, STEPS, child, evaluated, initial, make_family_run
 
 
 def family(lines):
@@ -20,22 +18,12 @@ def family(lines):
     return found
 
 
-def test_a_curve_goes_up_the_line_of_descent():
-    """4 was born in generation 4 of 3, which was born in 2 of 2, which was born in 1 of 0."""
-    found = curve(family(family_lines()), 4)
-    assert [point.fitness for _, point in found] == [0.0, 201.0, 302.0, 303.0, 404.0]
-    steps = [4 * STEPS * (generation + 1) for generation in range(5)]
-    assert [point.env_steps for _, point in found] == steps
-    assert [point.fitness for _, point in curve(family(family_lines()), 4, until=3)][-1] == 303.0
-
-
-def test_a_child_of_an_earlier_moment_leaves_out_what_it_did_not_inherit():
+def test_the_effect_on_a_child_of_an_earlier_moment():
     lines = [birth(FAMILY[0], 0, None)]
     lines += [evaluated(0, generation, 10.0 * generation) for generation in range(4)]
     late = child(FAMILY[0], 7, 4)
     lines += [birth(late, 0, FAMILY[0], 1), evaluated(7, 4, 99.0)]
     found = family(lines)
-    assert [point.fitness for _, point in curve(found, 7)] == [0.0, 10.0, 99.0]
     assert found.effect(found.births[7]).change == 89.0
 
 
@@ -63,27 +51,6 @@ def test_the_dead_count_as_births_without_an_effect(tmp_path):
     (row,) = run.new_rows()
     found = {name: value for name, value in row.items() if name.startswith("mutations/")}
     assert found == {"mutations/remove_units/births": 1.0}
-
-
-def test_births_have_a_row_each():
-    rows = list(births_table(family(family_lines())))
-    assert [row[:4] for row in rows] == [
-        [0, None, 0, "initial"],
-        [1, None, 0, "initial"],
-        [2, 0, 1, "hyperparameters"],
-        [3, 2, 2, "architecture"],
-        [4, 3, 4, "hyperparameters"],
-    ]
-    hyperparameters = list(FAMILY[4].hyperparameters.values())
-    assert rows[4][5:] == ["64-96 relu", 3, 303.0, 404.0, 101.0, *hyperparameters]
-
-
-@pytest.mark.parametrize("most", [1, 2, 3, 7, 100])
-def test_long_curves_are_thinned_and_keep_their_end(most):
-    kept = thinned(list(range(20)), most)
-    assert len(kept) <= most
-    assert kept[-1] == 19
-    assert kept == sorted(kept)
 
 
 def metrics_line(generation, ids, fitness):
@@ -161,14 +128,6 @@ def test_layers_and_units_of_each_network(values):
     assert "population/layers" not in found
 
 
-def test_an_algorithm_with_other_names(tmp_path):
-    networks = {"actor": Architecture((8,)), "critic": Architecture((16,), "tanh")}
-    genome = Genome(0, networks, {"actor_lr": 0.5, "alpha": 1})
-    lineage = family([birth(genome, 0, None), evaluated(0, 0, 5.0)])
-    row = [0, None, 0, "initial", "initial", "actor 8 relu, critic 16 tanh", None, None, 5.0, None]
-    assert list(births_table(lineage)) == [[*row, 0.5, 1.0]]
-
-
 def test_reading_continues_where_it_was(tmp_path):
     directory = make_family_run(tmp_path)
     run = RunReader(directory.path, config())
@@ -193,10 +152,3 @@ def test_a_line_that_is_not_complete_comes_later(tmp_path):
     path.write_text("".join(lines))
     assert [row["generation"] for row in run.new_rows()] == [1]
     assert list(run.new_rows()) == []
-
-
-def test_equal_genomes_under_other_ids_stay_apart():
-    twin = dataclasses.replace(FAMILY[2], id=5)
-    lines = [*family_lines()[:4], birth(FAMILY[2], 1, FAMILY[0]), birth(twin, 0, FAMILY[0])]
-    found = family([*lines, evaluated(2, 1, 1.0), evaluated(5, 1, 2.0)])
-    assert [point.fitness for _, point in curve(found, 5)] == [0.0, 2.0]

@@ -1,8 +1,4 @@
-"""What trackers are given of a run: the numbers of each generation, and on W&B curves and tables.
-
-An agent's curve is that of its line of descent: its own fitness since its birth, before that its
-parent's until the child left it, and so on up to the first ancestor: nothing of strangers.
-"""
+"""What trackers are given of a run: the numbers of each generation, by name."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,18 +9,8 @@ from typing import Any
 import numpy as np
 
 from evorl.config import RunConfig
-from evorl.evolution import FitnessLine, Lineage, describe_architectures, left, parse_line
-from evorl.genome import Genome
-from evorl.reporting.run_data import read_best
+from evorl.evolution import Lineage, parse_line
 from evorl.runs import LINEAGE, METRICS, interquartile_mean, read_lines
-
-POINTS = 10_000  # that W&B shows of a chart, and rows of a table
-BIRTH_COLUMNS = (
-    *("agent", "parent", "generation", "mutation", "change", "layers"),
-    *("left_parent_after", "parent_fitness", "first_fitness", "effect"),
-)  # and the hyperparameters
-
-Curve = Sequence[tuple[Genome, FitnessLine]]
 
 
 class RunReader:
@@ -90,7 +76,7 @@ class RunReader:
             "fitness/iqm": float(interquartile_mean(np.array(fitness))),
             "fitness/best_agent": line["ids"][place],
         }
-        for name, values in self.moving(line["hyperparameters"]).items():
+        for name, values in self._moving(line["hyperparameters"]).items():
             found[f"hyperparameters/{name}/best"] = values[place]
             found[f"hyperparameters/{name}/mean"] = fmean(values)
             found[f"hyperparameters/{name}/low"] = min(values)
@@ -111,100 +97,13 @@ class RunReader:
                 found[f"{name}/effect"] = mean
         return found
 
-    def moving(self, hyperparameters: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    def _moving(self, hyperparameters: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
         """Those worth a curve: that evolve, or of which an agent has a value of its own."""
         return {
             name: values
             for name, values in hyperparameters.items()
             if name in self._evolving or any(value != self._common.get(name) for value in values)
         }
-
-
-def charts(run: RunReader) -> dict[str, Any]:
-    """Everything that W&B draws of a run, by name."""
-    names = next(iter(run.lineage.births.values())).genome.hyperparameters
-    births = list(births_table(run.lineage))[-POINTS:]
-    found = {"births": _table([*BIRTH_COLUMNS, *names], births)}
-    pairs = zip(run.latest["ids"], run.latest["fitness"], strict=True)
-    if alive := [agent for agent, fitness in pairs if fitness is not None]:
-        found["lineages/fitness"] = _fitness_of_all(run.lineage, alive[: POINTS // 10])
-    if (best := read_best(run.path, run.lineage)) is not None:
-        line = curve(run.lineage, best["id"], best["generation"])
-        found |= _best_lineage(run, thinned(line, POINTS))
-    return found
-
-
-def births_table(lineage: Lineage) -> Iterator[list[Any]]:
-    """A row for each agent ever born: BIRTH_COLUMNS and the hyperparameters."""
-    for born in lineage.births.values():
-        genome, effect = born.genome, lineage.effect(born)
-        yield [
-            *(genome.id, genome.parent, born.generation, genome.mutation, born.change),
-            describe_architectures(genome),
-            None if genome.parent is None else left(born),
-            *(effect.parent, effect.first, effect.change),
-            *map(float, genome.hyperparameters.values()),
-        ]
-
-
-def curve(lineage: Lineage, agent: int, until: int | None = None) -> Curve:
-    """The fitness of an agent and its ancestors, generation by generation where it is known."""
-    return [
-        (ancestor.genome, line)
-        for ancestor in lineage.ancestry(agent, until)
-        for line in ancestor.fitness
-        if line.fitness is not None
-    ]
-
-
-def thinned(line: Curve, most: int) -> Curve:
-    """At most this many points, evenly, with the last one."""
-    stride = max(1, -(-len(line) // most))
-    return line[::-1][::stride][::-1]
-
-
-def _fitness_of_all(lineage: Lineage, agents: Sequence[int]) -> Any:
-    """A curve for each agent of the latest generation, which is that of its line of descent."""
-    import wandb
-
-    lines = [thinned(curve(lineage, agent), POINTS // len(agents)) for agent in agents]
-    return wandb.plot.line_series(
-        xs=[[point.env_steps for _, point in line] for line in lines],
-        ys=[[point.fitness for _, point in line] for line in lines],
-        keys=[f"agent {agent}" for agent in agents],
-        title="fitness of each agent and its ancestors",
-        xname="env_steps",
-    )
-
-
-def _best_lineage(run: RunReader, line: Curve) -> dict[str, Any]:
-    """The best agent so far and its ancestors: fitness, and the hyperparameters they had."""
-    import wandb
-
-    genomes = [genome for genome, _ in line]
-    names = genomes[0].hyperparameters
-    moving = run.moving({n: [float(one.hyperparameters[n]) for one in genomes] for n in names})
-    columns: dict[str, Sequence[Any]] = {
-        "env_steps": [point.env_steps for _, point in line],
-        "own_steps": [point.own_steps for _, point in line],
-        "generation": [point.generation for _, point in line],
-        "agent": [genome.id for genome in genomes],
-        "mutation": [genome.mutation for genome in genomes],
-        "fitness": [point.fitness for _, point in line],
-        **moving,
-    }
-    found = {"best_lineage/ancestors": _table(columns, zip(*columns.values(), strict=True))}
-    for name in ("fitness", *moving):
-        table = _table(["env_steps", name], zip(columns["env_steps"], columns[name], strict=True))
-        title = f"{name} of the best agent and its ancestors"
-        found[f"best_lineage/{name}"] = wandb.plot.line(table, "env_steps", name, title=title)
-    return found
-
-
-def _table(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> Any:
-    import wandb
-
-    return wandb.Table(columns=[*columns], data=[list(row) for row in rows])
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
