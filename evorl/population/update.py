@@ -110,6 +110,7 @@ def eager_round(
                 if average is not None:  # one that stops on a rank stops on all that train it
                     _average([stop := stop.to(groups[i].theta)], average)
                 going[i] &= stop.unsqueeze(1) == 0
+                found[i][-1] = _of_those(going[i], found[i][-1])
                 made[i] += going[i].squeeze(1)
                 numbers_of = tuple(stopped(own, going[i]) for own in numbers_of)
             norm = norm_of(groups[i].gradient) if algorithm.clips_together else None
@@ -122,6 +123,13 @@ def eager_round(
     if not algorithm.may_stop:
         return outcomes
     return [own._replace(made=count) for own, count in zip(outcomes, made, strict=True)]
+
+
+def _of_those(going: Tensor, found: Found) -> Found:
+    """Without the losses of agents that make no more updates; going [P, 1]."""
+    if found.loss is None:
+        return found
+    return found._replace(loss=torch.where(going.select(1, 0), found.loss, 0))
 
 
 def _average(tensors: Sequence[Tensor], average: Callable[[Tensor], None]) -> None:
@@ -179,6 +187,7 @@ def functional_update(group: Group, algorithm: Algorithm) -> UpdateFunction:
             found = Found(layout.join(segments), *rest)
         if found.stop is not None:
             going = going & ~found.stop.unsqueeze(1)
+            found = _of_those(going, found)
             numbers = torch.stack([stopped(own, going) for own in numbers.unbind(0)])
         norm = norm_of(found.gradient) if algorithm.clips_together else None
         return found, _moved(layout, widths, before, found.gradient, numbers, norm), going

@@ -73,8 +73,8 @@ class Interface:
             spaces.transpose,
             spaces.observation_start,
             spaces.action_start,
-            action.shape,
-            action.dtype.name,
+            spaces.raw_action_shape,
+            str(spaces.raw_action_dtype),
             action.low,
             action.high,
         )

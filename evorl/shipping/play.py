@@ -142,7 +142,8 @@ def watch_agent(
         raise RunError(f"{selected.path}: {spec.id!r} gives no pictures: {has}")
     agent = Agent(selected.agent)
     limit = selected.config.evaluation.final_max_steps
-    env = make_env(replace(spec, kwargs={**spec.kwargs, "render_mode": "rgb_array"}))
+    filmed = replace(spec, kwargs={**spec.kwargs, "render_mode": "rgb_array"})
+    env = make_env(filmed, masked=False)
     episodes: list[Episode] = []
 
     def frames() -> Iterator[Frame]:
