@@ -78,8 +78,11 @@ SHAPES = [
 ]
 
 
-def population_of(case: Case) -> Population:
-    """Agents of mixed architectures, each with others for its networks; outputs are large."""
+def population_of(case: Case, seed: int) -> Population:
+    """Agents of mixed architectures, each with others for its networks; outputs are large.
+
+    Of one seed, networks of equal shapes are equal in every algorithm: each case has its own.
+    """
     observation = NetworkSpec(INPUTS, 0, mask=case.mask)
     networks = case.algorithm.networks(observation, case.action)
     named = [name for name, own in networks.items() if isinstance(own.spec, NetworkSpec)]
@@ -91,8 +94,8 @@ def population_of(case: Case) -> Population:
         )
         for i in range(len(SHAPES))
     ]
-    population = Population(genomes, networks, case.algorithm, seed=7)
-    random = torch.Generator().manual_seed(8)
+    population = Population(genomes, networks, case.algorithm, seed=seed)
+    random = torch.Generator().manual_seed(seed)
     states = [population.state(i) for i in range(population.size)]
     for state in states:
         for name, value in state.online.items():

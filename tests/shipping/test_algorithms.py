@@ -49,7 +49,7 @@ def assert_same(case, found, wanted):
 
 @pytest.fixture(scope="module")
 def populations():
-    return {name: population_of(case) for name, case in CASES.items()}
+    return {name: population_of(case, seed) for seed, (name, case) in enumerate(CASES.items())}
 
 
 @pytest.mark.parametrize("name", CASES)
