@@ -232,7 +232,7 @@ class Population:
         if "obs_mean" in self.groups[0].normalizer:
             spec = next(own for own in self.specs.values() if isinstance(own, NetworkSpec))
             data = encode(spec, self._tensor(obs), self.dtype)
-            self._merge("obs", data, np.broadcast_to(self.alive[:, None], obs.shape[:2]))
+            self._merge("obs", data, self.alive[:, None].repeat(obs.shape[1], 1))
 
     def observe_rewards(self, reward: Floats, ended: Bools, valid: Bools | None = None) -> None:
         """Take a step's rewards [P, N] into the statistics of discounted returns.
@@ -244,7 +244,7 @@ class Population:
         """
         if "return_mean" not in self.groups[0].normalizer:
             return
-        there = np.broadcast_to(self.alive[:, None], reward.shape)
+        there = self.alive[:, None].repeat(reward.shape[1], 1)
         there = there if valid is None else there & valid
         before = np.zeros(reward.shape) if self._returns is None else self._returns
         gamma = self.hyperparameter("gamma")[:, None]
@@ -261,7 +261,7 @@ class Population:
     @torch.no_grad()
     def _merge(self, what: str, data: Tensor, there: Bools) -> None:
         """Take samples [P, N, K] into every agent's statistics, where they are there [P, N]."""
-        each = self._tensor(np.ascontiguousarray(there))
+        each = self._tensor(there)
         if not self._in_order:
             order = self._tensor(self._order)
             data, each = data[order], each[order]
