@@ -9,7 +9,7 @@ from evorl import Context, EnvSpec, make_vector_env, parse_config
 from evorl.distributed import World
 from evorl.envs import Step, VectorEnv
 from evorl.pipeline import Collect, Learn
-from evorl.training.build import make_genomes, make_networks, make_population, make_replay
+from evorl.training.build import make_experience, make_genomes, make_networks, make_population
 
 ENVS = 8  # environments an agent; one update per environment step
 
@@ -57,7 +57,8 @@ class LanderLoop:
         networks = make_networks(config, self.env.observation, self.env.action)
         world = World.start(size)
         self.population = make_population(config, world, networks, make_genomes(config, networks))
-        self.buffer, self.sampler = make_replay(config, world, self.env.observation)
+        self.sampler = make_experience(config, world, self.env)
+        self.buffer = self.sampler.buffer
         parts = (self.population, self.env, self.buffer, self.sampler)
         self.collect = Collect(world, *parts, n_step=1, seed=1)
         self.learn = Learn(world, self.population, self.buffer, self.sampler)

@@ -1,9 +1,9 @@
-"""What the configurations in configs/dqn reach, and how long they take: a table.
+"""What the configurations in configs/ reach, and how long they take: a table.
 
-    python benchmarks/zoo.py                            # all of them, about a quarter of an hour
-    python benchmarks/zoo.py acrobot catch --seeds 3    # seeds 1, 2 and 3 of these
+    python benchmarks/zoo.py                                    # all of them, an hour or more
+    python benchmarks/zoo.py dqn/catch ppo/cartpole --seeds 3   # seeds 1, 2 and 3 of these
 
-Every run is `evorl train configs/dqn/NAME.yaml seed=SEED` in a process of its own. The score is
+Every run is `evorl train configs/NAME.yaml seed=SEED` in a process of its own. The score is
 that of the best agent on held-out episodes, steps are those of training, seconds are all that the
 run took, its evaluations and its score included.
 """
@@ -17,16 +17,23 @@ from typing import Any
 
 import click
 
-CONFIGS = Path(__file__).parent.parent / "configs" / "dqn"
+CONFIGS = Path(__file__).parent.parent / "configs"
+
+ALL = sorted(
+    f"{path.parent.name}/{path.stem}"
+    for path in CONFIGS.glob("*/*.yaml")
+    if path.parent.name != "accelerate"
+)
 
 
 def train(name: str, seed: int, folder: str) -> dict[str, Any]:
     """The summary of one run."""
-    options = [f"seed={seed}", f"run.folder={folder}", f"name={name}-{seed}"]
+    run = f"{name.replace('/', '-')}-{seed}"
+    options = [f"seed={seed}", f"run.folder={folder}", f"name={run}"]
     path = str(CONFIGS / f"{name}.yaml")
     command = [sys.executable, "-m", "evorl", "train", "-q", path, *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return json.loads((Path(folder) / f"{name}-{seed}" / "summary.json").read_text())
+    return json.loads((Path(folder) / run / "summary.json").read_text())
 
 
 def row(name: str, seed: int, summary: dict[str, Any]) -> str:
@@ -48,7 +55,7 @@ def main(names: tuple[str, ...], seeds: int) -> None:
     print("| file | environment | seed | held-out mean (95 % interval) | IQM | steps | seconds |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     with TemporaryDirectory() as folder:
-        for name in names or sorted(path.stem for path in CONFIGS.glob("*.yaml")):
+        for name in names or ALL:
             for seed in range(1, seeds + 1):
                 print(row(name, seed, train(name, seed, folder)), flush=True)
 

@@ -19,7 +19,7 @@ class ConfigError(EvorlError):
 
 
 class EnvError(EvorlError):
-    """An environment that raises too often; its own traceback is a note of the error."""
+    """An environment that raises too often (its traceback is a note), or whose masks are wrong."""
 
 
 class RunError(EvorlError):

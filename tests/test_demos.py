@@ -13,12 +13,14 @@ from evorl.training.trainer import train
 torch.set_num_threads(1)
 
 ROOT = Path(__file__).parent.parent
-SHIPPED = sorted(ROOT.glob("configs/dqn/*.yaml"))
+SHIPPED = [path for path in ROOT.glob("configs/*/*.yaml") if path.parent.name != "accelerate"]
+LEARNING = {
+    "replay": ["algorithm.learning_starts=20", "algorithm.batch_size=16"],
+    "rollout": ["algorithm.rollout_steps=8"],
+}
 TINY = [
     "env.num_envs=2",
     "population.size=2",
-    "algorithm.learning_starts=20",
-    "algorithm.batch_size=16",
     "evaluation.every=50",
     "evaluation.episodes=1",
     "evaluation.final_episodes=2",
@@ -46,11 +48,12 @@ def test_demo_online(capsys):
     assert f"mean return {returns[0].mean():6.1f}" in lines[0]
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(SHIPPED), ids=lambda path: path.parent.name + path.stem)
 def test_shipped_config(path, tmp_path):
-    config = load_config(path, [*TINY, f"run.folder={tmp_path}"])
+    own = LEARNING[load_config(path).algorithm.experience]
+    config = load_config(path, [*TINY, *own, f"run.folder={tmp_path}"])
     result = train(config)
-    assert result.directory == tmp_path / path.stem
+    assert result.directory == tmp_path / config.name
     assert result.score.episodes == 2
     assert np.isfinite(result.score.mean.value)
     files = {file.name for file in result.directory.iterdir()}

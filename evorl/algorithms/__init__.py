@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from evorl.algorithms.hyperparameters import Declaration, OffPolicy, OnPolicy
     from evorl.algorithms.noise import NoiseStreams
     from evorl.algorithms.ppo import PPO
+    from evorl.algorithms.returns import advantages
     from evorl.algorithms.sac import SAC
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

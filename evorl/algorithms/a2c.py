@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm, Hyperparameters, Loss, Trained
+from evorl.algorithms.base import Algorithm, Floats, Hyperparameters, Ints, Loss, Trained
 from evorl.algorithms.hyperparameters import RATE, OnPolicy
 from evorl.algorithms.policies import draw_noise, outputs_of, policy_of, spread_of
 from evorl.config import hyperparameter, option
@@ -95,6 +95,11 @@ class A2C(PolicyGradient):
     normalize_advantage: bool = option(
         False, "Whether advantages are brought to mean 0 and spread 1."
     )
+
+    def minibatches(self, values: Mapping[str, Floats], items: int) -> tuple[Ints, Ints]:
+        """One, of everything."""
+        one = np.ones(len(values["lr"]), np.int64)
+        return one, items * one
 
     def loss(
         self, networks: Networks, targets: Networks, batch: RolloutBatch, hp: Hyperparameters

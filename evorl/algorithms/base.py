@@ -107,6 +107,10 @@ class Algorithm(Declaration):
         """How much each agent explores [P] after its own environment steps [P]; as reported."""
         return np.zeros(len(steps))
 
+    def judge(self, networks: Networks, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """With rollouts: log-probabilities of what was done, and values of where, [P, B] each."""
+        raise TypeError(f"{type(self).__name__} does not learn from rollouts")
+
     def act(
         self,
         networks: Networks,

@@ -1,4 +1,4 @@
-"""Deep Q-learning: double, dueling, n-step, Huber or squared loss.
+"""Deep Q-learning: double, dueling, n-step, Huber or squared loss, action masks.
 
 Legend: P agents, B batch, A actions, N environments of an agent.
 """
@@ -24,10 +24,13 @@ from evorl.algorithms.base import (
     discrete_actions,
 )
 from evorl.algorithms.hyperparameters import OffPolicy
+from evorl.algorithms.policies import masked
 from evorl.config import MOST, hyperparameter
 from evorl.envs import ActionSpec
 from evorl.experience import Batch
 from evorl.networks import Networks, NetworkSpec
+
+TINY = 1e-12  # in place of a rate of 0, by which nothing can be divided
 
 
 class DQN(OffPolicy, Algorithm):
@@ -80,6 +83,7 @@ class DQN(OffPolicy, Algorithm):
         with torch.no_grad():
             future = targets["q"](batch.next_obs)
             best = networks["q"](batch.next_obs) if self.double else future
+            best = masked(best, networks["q"].mask(batch.next_obs))
             future = future.gather(2, best.max(2, keepdim=True).indices).squeeze(2)
             goal = torch.addcmul(batch.reward, batch.discount, future)
         td_error = chosen - goal
@@ -91,14 +95,16 @@ class DQN(OffPolicy, Algorithm):
         """The loss's derivative by every Q value, [P, A, B], and from there by the weights."""
         q = networks["q"]
         next_values, _ = targets["q"].forward(batch.next_obs)
+        mask = q.mask(batch.next_obs)
+        allowed = None if mask is None else mask.mT  # [P, A, B]
         if self.double:
             values, chosen, saved = q.forward_two(batch.obs, batch.next_obs)
             # not argmax: over a dimension that isn't the last it is ten times slower than max
-            best = chosen.max(1, keepdim=True).indices
+            best = masked(chosen, allowed).max(1, keepdim=True).indices
             future = next_values.gather(1, best).squeeze(1)
         else:
             values, saved = q.forward(batch.obs)
-            future = next_values.amax(1)
+            future = masked(next_values, allowed).amax(1)
         goal = torch.addcmul(batch.reward, batch.discount, future)
         # [P, 1, B]; unsqueeze would make a program of its own for one agent
         action = batch.action.expand(1, -1, -1).transpose(0, 1)
@@ -116,8 +122,9 @@ class DQN(OffPolicy, Algorithm):
         return (each * weight).sum(-1)
 
     def greedy(self, networks: Networks, obs: Tensor) -> Tensor:
-        """The action of the highest Q value, [P, N]."""
-        return networks["q"](obs).max(-1).indices
+        """The action of the highest Q value among those that are allowed, [P, N]."""
+        q = networks["q"]
+        return masked(q(obs), q.mask(obs)).max(-1).indices
 
     def noise(
         self, random: np.random.Generator, shape: tuple[int, int], action: ActionSpec
@@ -143,5 +150,18 @@ class DQN(OffPolicy, Algorithm):
         exploration: Tensor,
     ) -> Tensor:
         """Epsilon-greedy actions [P, N]."""
-        explore = noise["chance"] < exploration.unsqueeze(1)
-        return torch.where(explore, noise["action"], self.greedy(networks, obs))
+        chance, drawn, rate = noise["chance"], noise["action"], exploration.unsqueeze(1)
+        if (mask := networks["q"].mask(obs)) is not None:
+            # below the rate, chance / rate is as random as what was drawn
+            drawn = choose_allowed(mask, drawn + chance / rate.clamp(min=TINY))
+        return torch.where(chance < rate, drawn, self.greedy(networks, obs))
+
+
+def choose_allowed(mask: Tensor, drawn: Tensor) -> Tensor:
+    """Actions [...] that masks [..., A] allow, all alike, from random numbers [...] of 0 to A.
+
+    Where all are allowed, it is the number rounded down.
+    """
+    count = mask.sum(-1)
+    place = (drawn * count / mask.shape[-1]).long().clamp(max=count - 1)  # among the allowed
+    return (mask.cumsum(-1) <= place.unsqueeze(-1)).sum(-1)

@@ -5,12 +5,17 @@ agent's own: genomes hold them, `population.agents` and evolution may change the
 (schema, documentation, the genome's check, the spaces of evolution) follows from them.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic.fields import FieldInfo
 
 from evorl.config import MOST, Section, hyperparameter, marks, option
 
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 GAMMA = {"kind": "reverse_log", "low": 0.95, "high": 0.999}
 TAU = {"kind": "log", "low": 1e-3, "high": 1e-1}
 RATE = {"kind": "log", "low": 1e-4, "high": 1e-2}
@@ -18,6 +23,8 @@ RATE = {"kind": "log", "low": 1e-4, "high": 1e-2}
 
 class Declaration(Section):
     """The declared side of an algorithm; `Algorithm` adds what it computes."""
+
+    experience: ClassVar[Literal["replay", "rollout"]] = "replay"
 
     name: str = option("", "The algorithm, or your own as module:Class.")
 
@@ -38,6 +45,14 @@ class Declaration(Section):
     def hyperparameters(self) -> dict[str, int | float]:
         """The values that agents start from."""
         return {name: getattr(self, name) for name in self.hyperparameter_fields()}
+
+    def minibatches(self, values: Mapping[str, Floats], items: int) -> tuple[Ints, Ints]:
+        """Updates that each agent makes of a rollout of so many items, and samples of each [P]."""
+        raise TypeError(f"{type(self).__name__} does not say how it goes through a rollout")
+
+    def update_rate(self, values: Mapping[str, float], num_envs: int) -> float:
+        """Updates per environment step of an agent with these hyperparameters."""
+        return 1.0
 
     @property
     def unused(self) -> frozenset[str]:
@@ -67,9 +82,15 @@ class OffPolicy(Declaration):
         1000, "Own environment steps before the first update.", ge=0, le=MOST
     )
 
+    def update_rate(self, values: Mapping[str, float], num_envs: int) -> float:
+        """So many for each learn step."""
+        return self.updates / values["learn_step"]
+
 
 class OnPolicy(Declaration):
     """What algorithms that learn from rollouts have in common."""
+
+    experience: ClassVar[Literal["replay", "rollout"]] = "rollout"
 
     lr: float = hyperparameter(
         3e-4, "Adam's step size.", gt=0, le=1, space={"kind": "log", "low": 1e-5, "high": 1e-2}
@@ -86,3 +107,9 @@ class OnPolicy(Declaration):
         0.5, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0
     )
     rollout_steps: int = option(256, "Steps of each environment between updates.", ge=1, le=65536)
+
+    def update_rate(self, values: Mapping[str, float], num_envs: int) -> float:
+        """So many for each rollout."""
+        items = self.rollout_steps * num_envs
+        updates, _ = self.minibatches({n: np.array([v]) for n, v in values.items()}, items)
+        return float(updates[0]) / items

@@ -3,10 +3,13 @@
 Legend: P agents, B samples of a minibatch.
 """
 
+from collections.abc import Mapping
+
+import numpy as np
 import torch
 
 from evorl.algorithms.a2c import PolicyGradient, normalized
-from evorl.algorithms.base import Hyperparameters, Loss
+from evorl.algorithms.base import Floats, Hyperparameters, Ints, Loss
 from evorl.config import hyperparameter, option
 from evorl.experience import RolloutBatch
 from evorl.networks import Networks
@@ -44,6 +47,11 @@ class PPO(PolicyGradient):
     def may_stop(self) -> bool:
         """Agents that are too far away end their epochs."""
         return True
+
+    def minibatches(self, values: Mapping[str, Floats], items: int) -> tuple[Ints, Ints]:
+        """Each agent's own epochs, of minibatches of its own size."""
+        size = np.minimum(values["batch_size"].astype(np.int64), items)
+        return values["epochs"].astype(np.int64) * (items // size), size
 
     def loss(
         self, networks: Networks, targets: Networks, batch: RolloutBatch, hp: Hyperparameters

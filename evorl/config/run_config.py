@@ -111,7 +111,7 @@ class RunConfig(Section):
             refuse("algorithm.name", "name the algorithm's own class", name)
         check_part("fitness", self.evaluation.fitness, "evaluation.fitness")
         self._check_agents()
-        if "batch_size" in self.algorithm.hyperparameters:  # it learns from a replay
+        if self.algorithm.experience == "replay" and "batch_size" in self.algorithm.hyperparameters:
             self._check_replay()
         if self.mesh.data > (episodes := self.evaluation.episodes):
             rule = f"be at most evaluation.episodes, which its ranks share, {episodes}"
@@ -209,6 +209,8 @@ def _rules(config: RunConfig, images: bool) -> Iterator[tuple[bool, str, str]]:
     sections = "evolution.selection.* evolution.mutation.* evolution.explore.*"
     yield not config.evolves, why, sections
     yield config.env.backend == "envpool", "env.backend: envpool", "env.max_failures"
+    rollout = config.algorithm.experience == "rollout"
+    yield rollout, "an algorithm that learns from rollouts", "replay.* checkpoint.replay"
     priorities = "replay.alpha replay.beta_* replay.priority_eps"
     yield config.replay.kind == "uniform", "replay.kind: uniform", priorities
     unused = " ".join(f"algorithm.{name}" for name in config.algorithm.unused)

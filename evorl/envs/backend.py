@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from evorl.envs.make import EnvSpec, make_slot
+from evorl.envs.make import EnvSpec, make_slot, random_action
 from evorl.envs.native import NativeVectorEnv, PoolVectorEnv, native_refusal
 from evorl.envs.spaces import SpaceAdapter
 from evorl.envs.vector import (
@@ -80,7 +80,7 @@ def _step_ms(spec: EnvSpec) -> float:
         env.reset(seed=0)
         times: list[float] = []
         while len(times) < TIMED_STEPS and sum(times) < TIMED_SECONDS:
-            action, start = env.action_space.sample(), time.perf_counter()
+            action, start = random_action(env), time.perf_counter()
             _, _, terminated, truncated, _ = env.step(action)
             times.append(time.perf_counter() - start)
             if terminated or truncated:

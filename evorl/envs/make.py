@@ -9,15 +9,16 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as Registration
 
 from evorl.config import WrapperConfig, did_you_mean
-from evorl.envs.spaces import ChannelsLast
+from evorl.envs.spaces import Array, ChannelsLast, SpaceAdapter, adapt
 from evorl.errors import ConfigError, EnvError
 from evorl.seeding import integers
 
@@ -25,13 +26,18 @@ Env = gymnasium.Env[Any, Any]
 
 ATTEMPTS = 4  # resets in a row that may raise, before a slot is given up
 TRACES = "evorl_traces"  # in an info: tracebacks as text, which any process can send
+MASK = "action_mask"  # in an info: which actions are allowed
 SHOWN = 200  # characters of an exception where one line tells of it
 STATISTICS = "keeps statistics that evaluation would not share; set env.normalize instead"
 REFUSED = {
     "Autoreset": "hides where episodes end; leave it out, evorl resets them",
+    "ClipAction": "takes the bounds away that actions are scaled to; leave it out, evorl clips",
     "NormalizeObservation": STATISTICS,
     "NormalizeReward": STATISTICS,
 }
+
+
+NESTED = (spaces.Dict, spaces.Tuple)
 
 
 @dataclass(frozen=True)
@@ -66,18 +72,29 @@ def find(env_id: str) -> Registration:
     return registered
 
 
-def make_env(spec: EnvSpec, registered: Registration | None = None) -> Env:
-    """One environment with its wrappers; `registered` if this process may not have its entry."""
+def make_env(
+    spec: EnvSpec, registered: Registration | None = None, masked: bool | None = None
+) -> Env:
+    """One environment with its wrappers; `registered` if this process may not have its entry.
+
+    Dict and Tuple observations are flattened. `masked` says whether it gives action masks, which go
+    behind the observation; if nobody knows yet, a reset shows it.
+    """
     kwargs = {"disable_env_checker": True, **copy.deepcopy(dict(spec.kwargs))}  # shared by no slot
     with refusals(repr(spec.id), spec.kwargs):
         env: Env = gymnasium.make(registered or find(spec.id), **kwargs)
     try:
         for index, wrapper in enumerate(spec.wrappers):
             env = _wrap(env, wrapper, f"env.wrappers[{index}]")
+        with refusals(repr(spec.id), spec.kwargs):
+            if isinstance(env.observation_space, NESTED):
+                env = gymnasium.wrappers.FlattenObservation(env)
+            if masked is None:
+                masked = MASK in env.reset(seed=0)[1]
+        return Masked(env, spec) if masked else env
     except ConfigError:
         env.close()
         raise
-    return env
 
 
 @contextmanager
@@ -87,7 +104,7 @@ def refusals(
     """Turns what an environment or a wrapper raises when it is made or tried into one line."""
     try:
         yield
-    except ConfigError:
+    except (ConfigError, EnvError):
         raise
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         package = getattr(error, "name", None)
@@ -121,6 +138,91 @@ def _wrap(env: Env, wrapper: WrapperConfig, where: str) -> Env:
     return wrapped
 
 
+class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Puts which actions are allowed, 1 or 0 for each choice, behind the flat observation.
+
+    After a termination nothing may be allowed, or no mask be given: it then allows everything.
+    """
+
+    def __init__(self, env: Env, spec: EnvSpec) -> None:
+        super().__init__(env)
+        self.who = f"env.id: {spec.id!r} gives info[{MASK!r}]"
+        own, given = env.observation_space, adapted(env, spec)
+        if given.action.kind == "continuous":
+            raise ConfigError(f"{self.who} for Box actions, which no mask fits; leave it out")
+        if given.observation.kind != "vector":
+            raise ConfigError(
+                f"{self.who} with {given.observation.kind} observations; masks need vectors, which "
+                "the wrapper FlattenObservation makes"
+            )
+        self.parts = given.action.choices
+        self.given, self.size = given, sum(self.parts)
+        self._dtype, self._ends = given.observation.dtype, np.cumsum(self.parts)[:-1]
+        self._allowed = np.ones(self.size, np.bool_)  # at the last observation
+        none = np.zeros(given.raw_shape)
+        low, high = (own.low, own.high) if isinstance(own, spaces.Box) else (none, none + 1)
+        with np.errstate(over="ignore"):  # bounds of float64 that float32 does not have
+            low = self._behind(low, np.zeros(self.size))
+            high = self._behind(high, np.ones(self.size))
+        self.observation_space = spaces.Box(low, high, dtype=self._dtype.type)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """The environment's reset, with the mask behind the observation."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._allowed = self._read(info.get(MASK), over=False)
+        return self._behind(obs, self._allowed), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """The environment's step, with the mask behind the observation."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._allowed = self._read(info.get(MASK), over=bool(terminated))
+        return self._behind(obs, self._allowed), reward, terminated, truncated, info
+
+    def sample(self) -> Any:
+        """A random action that is allowed now, from the action space's own generator."""
+        random = self.action_space.np_random
+        parts = np.split(self._allowed, self._ends)
+        chosen = np.array([random.choice(np.flatnonzero(part)) for part in parts])
+        return self.given.actions(chosen.reshape(1, *self.given.action.shape))[0]
+
+    def _behind(self, obs: Any, mask: Array) -> Array:
+        return np.concatenate([np.ravel(obs).astype(self._dtype), mask.astype(self._dtype)])
+
+    def _read(self, mask: Any, over: bool) -> Array:
+        """Which choices are allowed, the parts of an action side by side."""
+        if mask is None and not over:
+            raise EnvError(f"{self.who} at first, and then not; give it in every reset and step")
+        if isinstance(mask, tuple | list):
+            mask = np.concatenate([np.ravel(part) for part in mask])
+        allowed = np.ones(self.size, np.bool_) if mask is None else np.ravel(mask) != 0
+        if len(allowed) != self.size:
+            expected = " + ".join(map(str, self.parts))
+            raise EnvError(f"{self.who} of {len(allowed)} numbers; it must have {expected}")
+        for part in np.split(allowed, self._ends):
+            if not part.any():
+                if not over:
+                    raise EnvError(f"{self.who} that allows no action; one must always be allowed")
+                part[:] = True
+        return allowed
+
+
+def adapted(env: Env, spec: EnvSpec) -> SpaceAdapter:
+    """The adapter for what `make_env` made."""
+    mask = env.size if isinstance(env, Masked) else 0
+    found = adapt(spec.id, env.observation_space, env.action_space, spec.channels_last, mask)
+    if not isinstance(env, Masked):
+        return found
+    return replace(found, raw_shape=env.given.raw_shape, raw_dtype=env.given.raw_dtype)
+
+
+def random_action(env: Env) -> Any:
+    """One that the environment allows now."""
+    env = env.env if isinstance(env, Slot) else env
+    return env.sample() if isinstance(env, Masked) else env.action_space.sample()
+
+
 class Slot(gymnasium.Wrapper[Any, Any, Any, Any]):
     """One environment of many: a new one takes its place if it raises, in a step or in a reset.
 
@@ -140,6 +242,8 @@ class Slot(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             obs, reward, terminated, truncated, _ = self.env.step(action)
             return obs, reward, terminated, truncated, {}
+        except EnvError:  # the next one's masks would be no better
+            raise
         except Exception:  # whatever it is, the next environment may do better
             self._broken = True
             return self._nothing(), 0.0, False, True, {TRACES: (traceback.format_exc(),)}
@@ -157,6 +261,8 @@ class Slot(gymnasium.Wrapper[Any, Any, Any, Any]):
                     seed = self._rebuild(seed)
                 obs, _ = self.env.reset(seed=seed)
                 return obs, {TRACES: tuple(traces)} if traces else {}
+            except EnvError:
+                raise
             except Exception:
                 self._broken, seed = True, None
                 traces.append(traceback.format_exc())
@@ -179,9 +285,11 @@ class Slot(gymnasium.Wrapper[Any, Any, Any, Any]):
         return np.zeros(space.shape or (), space.dtype)
 
 
-def make_slot(spec: EnvSpec, registered: Registration | None = None) -> Slot:
+def make_slot(
+    spec: EnvSpec, registered: Registration | None = None, masked: bool | None = None
+) -> Slot:
     """One environment of many, which is replaced if it raises."""
-    return Slot(lambda: make_env(spec, registered))
+    return Slot(lambda: make_env(spec, registered, masked))
 
 
 class Failure(NamedTuple):

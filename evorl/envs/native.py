@@ -6,7 +6,7 @@ What they raise goes through as it is: one slot alone cannot be rebuilt.
 import importlib
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import gymnasium
@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from evorl.config import did_you_mean
-from evorl.envs.make import EnvSpec, find, reason_of, refusals
+from evorl.envs.make import MASK, NESTED, EnvSpec, find, reason_of, refusals
 from evorl.envs.spaces import Array, adapt
 from evorl.envs.vector import Actions, Bools, Rows, SlotVectorEnv, Step, VectorEnv
 from evorl.errors import ConfigError
@@ -56,7 +56,8 @@ class NativeVectorEnv(VectorEnv):
 
     def step(self, actions: Actions) -> Step:
         """Steps every slot that is in an episode; the others start one."""
-        parts = self.spaces.actions(actions).reshape(-1, self._per_agent)
+        own = self.spaces.actions(actions)
+        parts = own.reshape(-1, self._per_agent, *own.shape[1:])
         results = [vec.step(part) for vec, part in zip(self._vecs, parts, strict=True)]
         raw, reward, terminated, truncated = (
             np.concatenate([result[field] for result in results]) for field in range(4)
@@ -84,10 +85,12 @@ def native_refusal(spec: EnvSpec) -> str | None:
     if spec.kwargs.get("max_episode_steps") == -1:
         return "native environments read max_episode_steps -1 as an end at every step"
     try:
-        vec = _make_native(spec, 1)
+        with closing(_make_native(spec, 1)) as vec:
+            masked = MASK in vec.reset(seed=0)[1]
     except Exception as error:  # whatever it is, the plain version remains
         return f"its native vector version cannot be made ({reason_of(error.__cause__ or error)})"
-    vec.close()
+    if masked or isinstance(vec.single_observation_space, NESTED):
+        return "action masks and nested observations are put into vectors for single environments"
     mode = vec.metadata.get("autoreset_mode")
     if mode == AutoresetMode.NEXT_STEP:
         return None
@@ -134,7 +137,8 @@ class PoolVectorEnv(SlotVectorEnv):
 
     def play(self, actions: Actions, rows: Rows | None = None) -> Step:
         """Steps some slots, in threads."""
-        own = self.spaces.actions(actions if rows is None else actions[rows]).astype(np.int32)
+        own = self.spaces.actions(actions if rows is None else actions[rows])
+        own = own.astype(np.int32) if own.dtype == np.int64 else own  # EnvPool's choices
         slots = None if rows is None else rows.astype(np.int32)
         raw, reward, terminated, truncated, _ = self._pool.step(own, slots)
         obs = self.spaces.observations(raw, copy=False)  # EnvPool writes every step to a new buffer

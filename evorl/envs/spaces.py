@@ -1,10 +1,12 @@
 """Which observations and actions evorl takes, and the one form the rest of it sees them in.
 
 Images come out channels first, every other box as a flat vector, and Discrete numbers start at 0.
+Actions of a box are vectors of numbers from -1 to 1, MultiDiscrete ones vectors of whole numbers.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +17,8 @@ from evorl.errors import ConfigError
 
 Array = NDArray[Any]
 INT64: np.dtype[Any] = np.dtype(np.int64)
+FLOAT32: np.dtype[Any] = np.dtype(np.float32)
+UNBOUNDED = 1e30  # bounds from here on are none: the largest float32 often stands for infinity
 ChannelsLast = bool | Literal["auto"]
 
 
@@ -27,6 +31,7 @@ class ObservationSpec:
     dtype: np.dtype[Any]  # what the replay stores
     n: int | None = None  # how many values a discrete observation takes
     scale: float = 1.0  # brings bytes to the range from 0 to 1, on use
+    mask: int = 0  # the last numbers of a vector: which actions are allowed, 1 or 0
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,11 @@ class SpaceAdapter:
     action: ActionSpec
     transpose: bool = False  # images arrive as H, W, C
     observation_start: int = 0
-    action_start: int = 0
+    action_start: int | tuple[int, ...] = 0  # the first choice; of MultiDiscrete, for each part
     raw_shape: tuple[int, ...] = ()  # of one observation, as the environment gives it
     raw_dtype: str = "float32"
+    raw_action_shape: tuple[int, ...] = ()  # of one action, as the environment takes it
+    raw_action_dtype: str = "int64"
 
     def observations(self, raw: Any, *, copy: bool = True) -> Array:
         """A batch [M, …] in evorl's form; copy=False if nobody will write into raw again."""
@@ -71,8 +78,23 @@ class SpaceAdapter:
         return array.astype(self.observation.dtype, order="C", copy=copy)
 
     def actions(self, actions: Array) -> Array:
-        """Actions [M], counted from 0, as the environment counts them."""
-        return actions + self.action_start if self.action_start else actions
+        """Actions [M, …] in evorl's form, as the environment takes them."""
+        if self.action.kind == "continuous":
+            low, high, middle, half = self._bounds
+            # not a number, which an agent that diverged gives, stands for the middle
+            inside = np.clip(np.nan_to_num(actions.astype(np.float64)), -1.0, 1.0)
+            own = np.clip(middle + half * inside, low, high)
+        else:
+            own = actions + np.array(self.action_start) if np.any(self.action_start) else actions
+        if own.shape[1:] != self.raw_action_shape:
+            own = own.reshape(len(own), *self.raw_action_shape)
+        return own.astype(self.raw_action_dtype, copy=False)
+
+    @cached_property
+    def _bounds(self) -> tuple[Array, Array, Array, Array]:
+        """Of a box: lowest and highest, the middle, and how far they are from it."""
+        low, high = np.array(self.action.low), np.array(self.action.high)
+        return low, high, (low + high) / 2, (high - low) / 2
 
 
 def adapt(
@@ -80,17 +102,15 @@ def adapt(
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
     channels_last: ChannelsLast = "auto",
+    mask: int = 0,
 ) -> SpaceAdapter:
     """The adapter for one environment's spaces; ConfigError for one that evorl cannot take.
 
     `channels_last` says whether images are (H, W, C); "auto" takes the smaller of the first and
-    the last dimension for the channels, the last if they are equal.
+    the last dimension for the channels, the last if they are equal. `mask` numbers at the end of an
+    observation say which actions are allowed.
     """
-    if not isinstance(action_space, spaces.Discrete):
-        raise ConfigError(
-            f"env.id: {env_id!r} has {type(action_space).__name__} actions; "
-            "only Discrete actions are supported"
-        )
+    action, action_start = _action(env_id, action_space)
     shape = tuple(int(size) for size in observation_space.shape or ())
     if 0 in shape or len(shape) > 3:
         raise ConfigError(
@@ -108,17 +128,68 @@ def adapt(
     else:
         raise ConfigError(
             f"env.id: {env_id!r} has {type(observation_space).__name__} observations; only Box, "
-            "Discrete and MultiBinary are supported (the wrapper FlattenObservation may help)"
+            "Discrete, MultiBinary, and Dict and Tuple of what can be flattened are supported "
+            "(the wrapper FlattenObservation may help)"
         )
     return SpaceAdapter(
-        observation,
-        ActionSpec("discrete", int(action_space.n)),
+        replace(observation, mask=mask),
+        action,
         transpose,
         observation_start=start,
-        action_start=int(action_space.start),
+        action_start=action_start,
         raw_shape=shape,
         raw_dtype=np.dtype(observation_space.dtype).name,
+        raw_action_shape=tuple(int(size) for size in action_space.shape or ()),
+        raw_action_dtype=np.dtype(action_space.dtype).name,
     )
+
+
+def _action(env_id: str, space: spaces.Space[Any]) -> tuple[ActionSpec, int | tuple[int, ...]]:
+    """What an action is to networks, and where the environment starts to count."""
+    parts: tuple[int, ...]
+    starts: tuple[int, ...]
+    if isinstance(space, spaces.Box):
+        return _box_action(env_id, space), 0
+    if isinstance(space, spaces.Discrete):
+        parts, starts = (int(space.n),), (int(space.start),)
+    elif isinstance(space, spaces.MultiDiscrete):
+        parts, starts = (
+            tuple(int(number) for number in numbers.flat) for numbers in (space.nvec, space.start)
+        )
+    elif isinstance(space, spaces.MultiBinary):
+        count = math.prod(space.shape)
+        parts, starts = (2,) * count, (0,) * count
+    else:
+        raise ConfigError(
+            f"env.id: {env_id!r} has {type(space).__name__} actions; only Discrete, MultiDiscrete, "
+            "MultiBinary and Box actions are supported; write a wrapper that makes one of these"
+        )
+    if not parts:
+        raise ConfigError(f"env.id: {env_id!r} has actions of shape {space.shape}: none at all")
+    if len(parts) == 1:
+        return ActionSpec("discrete", parts[0]), starts[0]
+    return ActionSpec("multidiscrete", shape=(len(parts),), parts=parts), starts
+
+
+def _box_action(env_id: str, space: spaces.Box) -> ActionSpec:
+    """The flat vector of a box with bounds."""
+    dtype, low, high = np.dtype(space.dtype), space.low.ravel(), space.high.ravel()
+    if not low.size:
+        raise ConfigError(f"env.id: {env_id!r} has actions of shape {space.shape}: none at all")
+    if not np.issubdtype(dtype, np.floating):
+        raise ConfigError(
+            f"env.id: {env_id!r} has Box actions of whole numbers ({dtype.name}); make them "
+            "Discrete or MultiDiscrete, or floating-point, in a wrapper of your own"
+        )
+    for number, (lowest, highest) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+        if not (lowest > -UNBOUNDED and highest < UNBOUNDED):
+            raise ConfigError(
+                f"env.id: {env_id!r} has Box actions without bounds (number {number} goes from "
+                f"{lowest:g} to {highest:g}); give them bounds in a wrapper of your own, whose "
+                "action_space is the box that actions are to be scaled to"
+            )
+    ends = tuple(low.tolist()), tuple(high.tolist())
+    return ActionSpec("continuous", None, (low.size,), FLOAT32, *ends)
 
 
 def _box(
@@ -130,7 +201,7 @@ def _box(
     if dtype == np.bool_:
         dtype = np.dtype(np.int8)  # not uint8, which stands for pixels from 0 to 255
     elif dtype not in (np.uint8, np.int8):
-        dtype = np.dtype(np.float32)
+        dtype = FLOAT32
     scale = 1 / max(float(space.high.max()), 1.0) if dtype == np.uint8 else 1.0
     if dtype == np.uint8 and len(shape) == 2:  # pixels without a dimension for their channel
         return ObservationSpec("image", (1, *shape), dtype, scale=scale), False

@@ -11,13 +11,23 @@ import numpy as np
 from gymnasium import vector
 from numpy.typing import NDArray
 
-from evorl.envs.make import TRACES, EnvSpec, Failures, find, make_env, make_slot, refusals
-from evorl.envs.spaces import Array, SpaceAdapter, adapt
+from evorl.envs.make import (
+    TRACES,
+    EnvSpec,
+    Failures,
+    adapted,
+    find,
+    make_env,
+    make_slot,
+    random_action,
+    refusals,
+)
+from evorl.envs.spaces import Array, SpaceAdapter
 from evorl.errors import ConfigError
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
-Actions = NDArray[np.int64]
+Actions = NDArray[Any]  # [M] choices counted from 0, [M, A] of several, or of numbers -1 to 1
 Rows = NDArray[np.int64]
 
 
@@ -50,7 +60,7 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def step(self, actions: Actions) -> Step:
-        """Takes actions [M], counted from 0."""
+        """Takes actions [M, …] in evorl's form."""
 
     @abstractmethod
     def close(self) -> None:
@@ -62,7 +72,7 @@ class SlotVectorEnv(VectorEnv):
 
     @abstractmethod
     def play(self, actions: Actions, rows: Rows | None = None) -> Step:
-        """Steps K slots (None: all), by their own of all actions [M]; starts no new episodes."""
+        """Steps K slots (None: all), by their own of all actions; starts no new episodes."""
 
     @abstractmethod
     def restart(self, rows: Rows) -> Array:
@@ -84,7 +94,8 @@ class SyncVectorEnv(SlotVectorEnv):
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         super().__init__(spec, "sync", num_envs, *inspect(spec))
-        self._envs = [make_slot(spec) for _ in range(num_envs)]
+        masked = self.observation.mask > 0
+        self._envs = [make_slot(spec, masked=masked) for _ in range(num_envs)]
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts an episode in every slot, each with its own seed."""
@@ -129,7 +140,7 @@ class AsyncVectorEnv(SlotVectorEnv):
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         super().__init__(spec, "async", num_envs, *inspect(spec))
         self._vec = vector.AsyncVectorEnv(
-            [partial(make_slot, spec, find(spec.id))] * num_envs,
+            [partial(make_slot, spec, find(spec.id), self.observation.mask > 0)] * num_envs,
             copy=False,  # the adapter copies, once
             autoreset_mode=vector.AutoresetMode.DISABLED,
         )
@@ -220,7 +231,7 @@ def inspect(spec: EnvSpec) -> tuple[SpaceAdapter, int | None]:
     """
     env = make_env(spec)
     try:
-        spaces = adapt(spec.id, env.observation_space, env.action_space, spec.channels_last)
+        spaces = adapted(env, spec)
         with refusals(repr(spec.id), spec.kwargs):
             first, _ = env.reset(seed=0)
             got, expected = np.shape(first), env.observation_space.shape
@@ -228,7 +239,7 @@ def inspect(spec: EnvSpec) -> tuple[SpaceAdapter, int | None]:
                 raise ConfigError(
                     f"env.id: {spec.id!r} says observations of shape {expected}, and gives {got}"
                 )
-            env.step(env.action_space.sample())
+            env.step(random_action(env))
         return spaces, env.spec.max_episode_steps if env.spec else None
     finally:
         env.close()

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from evorl.experience.loader import ReplayLoader
     from evorl.experience.priority import linear_beta
     from evorl.experience.replay_files import Replays
+    from evorl.experience.rollout import RolloutBuffer, RolloutSampler
     from evorl.experience.sampling import (
         PrioritisedSampler,
         Sampler,

@@ -117,6 +117,8 @@ class Sampler:
     `update_priorities`, before anything else is inserted.
     """
 
+    keeps = True  # is there anything that a checkpoint must hold?
+
     def __init__(
         self,
         buffer: ReplayBuffer,
@@ -126,7 +128,7 @@ class Sampler:
     ) -> None:
         self.beta = 1.0  # importance exponent, set before each round (prioritised only)
         self.share, self.noise = share, noise  # random numbers that go with each sample
-        self._buffer, self._generators = buffer, list(generators)
+        self.buffer, self._generators = buffer, list(generators)
         replays = np.arange(len(self._generators))
         self._replay_of = replays if buffer.num_replays > 1 else np.zeros_like(replays)
         self._first_slots = self._replay_of * buffer.capacity
@@ -152,8 +154,8 @@ class Sampler:
         drawn = self._choose(layout, uniforms)
         slots = layout.padding.copy()
         slots[layout.positions] = self._first_slots[layout.agents] + drawn
-        index = torch.from_numpy(slots).to(self._buffer.device)
-        items = self._buffer.gather(index)
+        index = torch.from_numpy(slots).to(self.buffer.device)
+        items = self.buffer.gather(index)
         weight, noise = self._weights(layout, drawn), self._normals(layout)
         return Samples(**items, weight=weight, slots=index, noise=noise)
 
@@ -164,17 +166,17 @@ class Sampler:
 
     def inherit(self, parents: IntArray) -> None:
         """Agent i is from now on a child of agent parents[i] and has seen what its parent saw."""
-        if self._buffer.num_replays > 1:
-            self._buffer.inherit(parents)
+        if self.buffer.num_replays > 1:
+            self.buffer.inherit(parents)
 
     def state_dict(self, agent: int) -> dict[str, Tensor]:
         """What an agent has for itself; streams are reseeded every generation."""
-        return self._buffer.state_dict(agent) if self.share == "agent" else {}
+        return self.buffer.state_dict(agent) if self.share == "agent" else {}
 
     def load_state_dict(self, state: dict[str, Tensor], agent: int) -> None:
         """Takes over such a state exactly."""
         if self.share == "agent":
-            self._buffer.load_state_dict(state, agent)
+            self.buffer.load_state_dict(state, agent)
 
     def export(self, agent: int) -> dict[str, Tensor]:
         """What its child on another rank loads: nothing, if the items there are others."""
@@ -197,7 +199,7 @@ class Sampler:
 
     def _sizes(self) -> IntArray:
         """[A] items in each agent's replay."""
-        return self._buffer.sizes[self._replay_of]
+        return self.buffer.sizes[self._replay_of]
 
     def _layout(self, requests: Sequence[SampleRequest]) -> RoundLayout:
         key = tuple(request.key for request in requests)
@@ -205,7 +207,7 @@ class Sampler:
         if layout is None:
             if len(self._layouts) == LAYOUTS_KEPT:
                 self._layouts.clear()
-            layout = self._layouts[key] = make_layout(requests, self._first_slots, self._buffer)
+            layout = self._layouts[key] = make_layout(requests, self._first_slots, self.buffer)
         return layout
 
 
@@ -237,8 +239,8 @@ class PrioritisedSampler(Sampler):
 
     def inserted(self, slots: IntArray) -> None:
         """New items get the highest priority so far; those they replaced are forgotten."""
-        if self._buffer.num_replays > 1:
-            self.priorities.add(slots // self._buffer.capacity, slots % self._buffer.capacity)
+        if self.buffer.num_replays > 1:
+            self.priorities.add(slots // self.buffer.capacity, slots % self.buffer.capacity)
         else:
             agents = np.arange(len(self._generators))
             self.priorities.add(np.repeat(agents, len(slots)), np.tile(slots, len(agents)))
@@ -269,7 +271,7 @@ class PrioritisedSampler(Sampler):
         """Takes over such a state exactly; without one all items of the replay are new to it."""
         super().load_state_dict(state, agent)
         if not state:
-            known = torch.arange(self._buffer.capacity) < int(self._buffer.sizes[0])
+            known = torch.arange(self.buffer.capacity) < int(self.buffer.sizes[0])
             state = {"priorities": known.double(), "highest": torch.ones(1)}
         self.priorities.load_state_dict(state, agent)
 

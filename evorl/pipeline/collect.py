@@ -3,6 +3,8 @@
 Legend: P agents, N environments of an agent, M = P*N.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -11,11 +13,13 @@ from safetensors.torch import load
 from evorl.algorithms import NoiseStreams
 from evorl.distributed import World
 from evorl.envs import Step, VectorEnv
-from evorl.experience import NStep, ReplayBuffer, Sampler, Transitions
+from evorl.experience import NStep, ReplayBuffer, RolloutSampler, Sampler, Transitions
 from evorl.pipeline.context import Context, count_failures
 from evorl.population import Population
 from evorl.runs import serialise
 from evorl.seeding import generator, integers
+
+Array = npt.NDArray[Any]
 
 
 class Collect:
@@ -39,7 +43,10 @@ class Collect:
         self.num_envs = env.num_envs // population.size
         self.noise = NoiseStreams(population.algorithm, self.num_envs, env.action)
         spec = env.observation
-        self.windows = NStep(env.num_envs, n_step, spec.shape, spec.dtype)
+        action = env.action
+        self.windows = NStep(
+            env.num_envs, n_step, spec.shape, spec.dtype, action.shape, action.dtype
+        )
         self._agent_of = np.arange(env.num_envs) // self.num_envs
         self._obs: npt.NDArray[np.generic] | None = None
 
@@ -58,11 +65,8 @@ class Collect:
         count_failures(context, self.env.failures)
         context.env_steps += len(step.reward) if step.valid is None else int(step.valid.sum())
         step = self._of_the_living(step)
-        if step.failed is not None:
-            self.windows.forget(step.failed)
         with context.timer("store"):
-            new = (step.reward, step.next_obs, step.terminated, step.truncated, step.valid)
-            self._store(self.windows.push(obs, actions, *new))
+            self._keep(obs, actions, step)
         self._count(context, step)
         self._obs = step.obs
 
@@ -91,6 +95,12 @@ class Collect:
         living = self.population.alive[self._agent_of]
         return step._replace(valid=living if step.valid is None else living & step.valid)
 
+    def _keep(self, obs: Array, actions: Array, step: Step) -> None:
+        if step.failed is not None:
+            self.windows.forget(step.failed)
+        new = (step.reward, step.next_obs, step.terminated, step.truncated, step.valid)
+        self._store(self.windows.push(obs, actions, *new))
+
     def _store(self, transitions: Transitions) -> None:
         if self.sampler.share == "world" and self.world.size > 1:
             transitions = share_transitions(self.world, transitions)
@@ -103,6 +113,32 @@ class Collect:
         context.new_steps = self.world.total(valid.reshape(-1, self.num_envs).sum(1))
         context.agent_steps = context.agent_steps + context.new_steps
         context.episodes += int(((step.terminated | step.truncated) & valid).sum())
+
+
+class CollectRollout(Collect):
+    """The same for algorithms that learn from rollouts: what agents do is kept until they learn."""
+
+    def __init__(
+        self,
+        world: World,
+        population: Population,
+        env: VectorEnv,
+        sampler: RolloutSampler,
+        *,
+        seed: int,
+        first: int = 0,
+    ) -> None:
+        buffer: Any = sampler.rollout
+        super().__init__(world, population, env, buffer, sampler, n_step=1, seed=seed, first=first)
+        self.rollout = sampler.rollout
+
+    def _keep(self, obs: Array, actions: Array, step: Step) -> None:
+        ends = (step.next_obs, step.terminated, step.truncated)
+        self.rollout.push(obs, actions, step.reward, *ends, step.valid)
+
+    def end_generation(self) -> None:
+        """Cut the running episodes; what they did is learned from already."""
+        self._obs = None
 
 
 def share_transitions(world: World, own: Transitions) -> Transitions:

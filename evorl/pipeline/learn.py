@@ -8,10 +8,14 @@ import warnings
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
+from evorl.algorithms import advantages
 from evorl.config import BudgetConfig, ReplayConfig
 from evorl.distributed import World
-from evorl.experience import ReplayBuffer, ReplayLoader, Sampler, linear_beta
+from evorl.experience import ReplayBuffer, ReplayLoader, RolloutSampler, Sampler, linear_beta
+from evorl.pipeline.budget import generation_ends
 from evorl.pipeline.context import Context
 from evorl.population import Population
 
@@ -83,10 +87,7 @@ class Learn:
             samples = self.loader.draw(requests)
         with context.timer("update"):
             learned = self.population.learn(samples, requests)
-        dead = self.world.total((~self.population.alive).astype(np.int64))
-        self.population.alive &= dead == 0  # on one rank is dead on all that train it
-        for agent in np.flatnonzero(alive & ~self.population.alive):
-            warn_dead(self.population.genomes[agent].id, "its loss is no longer finite")
+        bury(self.world, self.population, alive)
         with context.timer("sample"):
             self.sampler.update_priorities(learned.priorities, self.population.alive)
         return learned.loss
@@ -95,6 +96,73 @@ class Learn:
         width = int(self.population.hyperparameter("batch_size").max())
         each = self.population.size * width * self.buffer.item_bytes
         return max(1, math.floor(MOST_BYTES / each))
+
+
+class LearnRollout:
+    """All epochs of a rollout as one round of updates, when it is full or a generation ends."""
+
+    def __init__(self, world: World, population: Population, sampler: RolloutSampler) -> None:
+        self.world, self.population, self.sampler = world, population, sampler
+        self.rollout = sampler.rollout
+        self.loader = ReplayLoader(sampler, population.device)
+
+    def __call__(self, context: Context) -> None:
+        """Judge what was done, and learn from it."""
+        if not self.rollout.full and not generation_ends(context):
+            return
+        population, rollout = self.population, self.rollout
+        values = {name: population.hyperparameter(name) for name in population.groups[0].names}
+        items = int(rollout.sizes[0])
+        requests = population.requests(*population.algorithm.minibatches(values, items))
+        alive = population.alive.copy()
+        with context.timer("sample"):
+            self._judge()
+            samples = self.loader.draw(requests)
+        with context.timer("update"):
+            learned = population.learn(samples, requests)
+        rollout.clear()
+        bury(self.world, population, alive)
+        context.agent_updates = context.agent_updates + learned.updates
+        context.updates += int(learned.updates.sum())
+        context.loss = np.where(learned.updates > 0, learned.loss, context.loss)
+
+    def refill(self, context: Context) -> None:
+        """A rollout begins with every generation: there is nothing to fill first."""
+
+    def _judge(self) -> None:
+        """Values and advantages by the agents as they acted."""
+        rollout, population = self.rollout, self.population
+        obs, action, next_obs = map(rollout.field, ("obs", "action", "next_obs"))
+        shape = obs.shape[:3]  # [P, T, N]
+        log_prob, value = population.judge(obs.flatten(1, 2), action.flatten(1, 2))
+        _, next_value = population.judge(next_obs.flatten(1, 2), action.flatten(1, 2))
+        gamma, lam = (
+            torch.from_numpy(population.hyperparameter(name)[:, None].astype(np.float32)).to(value)
+            for name in ("gamma", "gae_lambda")
+        )
+
+        def by_time(own: Tensor) -> Tensor:
+            return own.reshape(shape).transpose(0, 1)  # [T, P, N]
+
+        advantage = advantages(
+            by_time(rollout.field("reward")),
+            by_time(value),
+            by_time(next_value),
+            by_time(rollout.field("terminated")),
+            by_time(rollout.field("ended")),
+            gamma,
+            lam,
+        )
+        advantage = advantage.transpose(0, 1).reshape(value.shape)
+        rollout.judge(log_prob=log_prob, advantage=advantage, returns=advantage + value)
+
+
+def bury(world: World, population: Population, alive: npt.NDArray[np.bool_]) -> None:
+    """Agents that have died since `alive` are dead on all ranks that train them; it is said."""
+    dead = world.total((~population.alive).astype(np.int64))
+    population.alive &= dead == 0
+    for agent in np.flatnonzero(alive & ~population.alive):
+        warn_dead(population.genomes[agent].id, "its loss is no longer finite")
 
 
 class AnnealBeta:

@@ -49,7 +49,7 @@ class Save:
             "mesh": {"population": world.population, "data": world.data},
             "precision": world.precision,
         }
-        self._keeps_replays = self.config.replay
+        self._keeps_replays = self.config.replay and replays.sampler.keeps
 
     def __call__(self, context: Context) -> None:
         """At a generation's end, when the next one is made."""

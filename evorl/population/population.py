@@ -46,6 +46,7 @@ class Learned(NamedTuple):
     """What a round of updates showed."""
 
     loss: Floats  # [P] mean over the agent's updates; NaN where it made none
+    updates: Ints  # [P] that were made
     priorities: list[Tensor]  # for each group [U, P, B]
 
 
@@ -200,6 +201,20 @@ class Population:
 
         return self._each_group(obs, policy)
 
+    def judge(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """What agents think of actions [P, B, ...] at observations: log-probabilities and values.
+
+        [P, B] each, in the agents' order.
+        """
+        order, places = torch.from_numpy(self._order), torch.from_numpy(self._places)
+        with torch.inference_mode(), self._precision():
+            found = [
+                self.algorithm.judge(group.online, obs[order[part]], action[order[part]])
+                for group, part in zip(self.groups, self._parts, strict=True)
+            ]
+            log_prob, value = (_joined(own)[places] for own in zip(*found, strict=True))
+        return log_prob, value
+
     def _each_group(
         self, obs: Array, policy: Callable[[Networks, Hyperparameters, Tensor, slice], Tensor]
     ) -> npt.NDArray[Any]:
@@ -273,15 +288,19 @@ class Population:
         for own, part in zip(moments, self._parts, strict=True):
             own.merge_(sums[part])
 
-    def requests(self, updates: Ints) -> list[SampleRequest]:
-        """What a round asks of the replay, when agent i is to make updates[i] updates."""
+    def requests(self, updates: Ints, sizes: Ints | None = None) -> list[SampleRequest]:
+        """What a round asks of experience, when agent i is to make updates[i] updates.
+
+        On batches of sizes[i], or as large as its hyperparameter says.
+        """
         updates = np.where(self.alive, updates, 0)
-        key = updates.tobytes()
+        key = updates.tobytes() + (b"" if sizes is None else sizes.tobytes())
         if (found := self._requests.get(key)) is None:
             found = []
             for kind, numbers, group in zip(self.kinds, self.members, self.groups, strict=True):
-                sizes = group.hp["batch_size"].astype(np.int64)
-                found.append(SampleRequest(numbers, updates[numbers], sizes, kind.batch))
+                own = group.hp["batch_size"].astype(np.int64) if sizes is None else sizes[numbers]
+                width = kind.batch if sizes is None else int(own.max())
+                found.append(SampleRequest(numbers, updates[numbers], own, width))
             if len(self._requests) >= REQUESTS_KEPT:
                 self._requests.clear()
             self._requests[key] = found
@@ -306,7 +325,7 @@ class Population:
         loss = np.full(self.size, np.nan)
         loss[self._order] = np.divide(sums, updates, out=np.full_like(sums, np.nan), where=learned)
         self.alive[self._order] &= np.isfinite(sums) | ~learned
-        return Learned(loss, [own.priority for own in outcomes])
+        return Learned(loss, updates[self._places], [own.priority for own in outcomes])
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.half is None:

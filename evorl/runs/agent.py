@@ -9,7 +9,7 @@ Legend: P agents, which is 1 here, B batch.
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -56,7 +56,7 @@ class Interface:
     dtype: str = "float32"
     channels_last: bool = False  # images are [H, W, C]
     observation_start: int = 0  # the first of numbered observations
-    action_start: int = 0
+    action_start: int | tuple[int, ...] = 0  # the first choice; of MultiDiscrete for each part
 
     @classmethod
     def of(cls, spaces: SpaceAdapter) -> "Interface":
@@ -192,7 +192,7 @@ class Agent(nn.Module):
         networks = GroupOfOne(self)
         action = self.algorithm.greedy(networks, self.prepare(obs).unsqueeze(0)).squeeze(0)
         start = self.saved.interface.action_start
-        return action + start if start else action, networks.outputs
+        return action + torch.tensor(start) if np.any(start) else action, networks.outputs
 
     def prepare(self, obs: Tensor) -> Tensor:
         """The environment's observations [B, ...] as networks read them."""
@@ -216,11 +216,19 @@ class Agent(nn.Module):
         return found
 
 
-class GroupOfOne(dict[str, Callable[..., Tensor]]):
+class LoneNetwork(partial[Tensor]):
+    """A network of one agent, as algorithms call it."""
+
+    def mask(self, obs: Tensor) -> Tensor | None:
+        """Which actions are allowed: all."""
+        return None
+
+
+class GroupOfOne(dict[str, LoneNetwork]):
     """An agent's networks as algorithms call them, with a leading P; the last outputs are kept."""
 
     def __init__(self, agent: Agent) -> None:
-        super().__init__((name, partial(self._call, name)) for name in agent.networks)
+        super().__init__((name, LoneNetwork(self._call, name)) for name in agent.networks)
         self._agent = agent
         self.outputs: dict[str, Tensor] = {}  # [B, outputs] of the networks that were called
 

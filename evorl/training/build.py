@@ -12,13 +12,22 @@ from evorl.envs import (
     ActionSpec,
     EnvSpec,
     ObservationSpec,
+    VectorEnv,
     make_episodes,
     make_vector_env,
     slots_for,
 )
 from evorl.errors import ConfigError
 from evorl.evolution import Mutation, Schedule, Space, Spaces, make_explore
-from evorl.experience import PrioritisedSampler, ReplayBuffer, Replays, Sampler, UniformSampler
+from evorl.experience import (
+    PrioritisedSampler,
+    ReplayBuffer,
+    Replays,
+    RolloutBuffer,
+    RolloutSampler,
+    Sampler,
+    UniformSampler,
+)
 from evorl.genome import Architecture, Genome
 from evorl.machine import check_fits, set_threads
 from evorl.networks import NORMALIZER, NetworkSpec, NormalizerSpec, row_shapes
@@ -54,10 +63,10 @@ class Parts:
         self.genomes = make_genomes(config, networks, schedule)  # of all agents
         self.population = make_population(config, world, networks, self.genomes)  # this rank's
         set_threads(self.population.widest, self.population.pixels, local_ranks())
-        self.buffer, self.sampler = make_replay(config, world, self.env.observation)
+        self.sampler = make_experience(config, world, self.env)
         mesh = (world.population, world.data)
         self.replays = Replays(  # as files
-            self.buffer, self.sampler, self.own, world.data_rank, world.rank, mesh
+            self.sampler.buffer, self.sampler, self.own, world.data_rank, world.rank, mesh
         )
 
 
@@ -72,30 +81,13 @@ class Stages:
         directory: RunDirectory,
         console: Console,
     ) -> None:
-        population, sampler, algorithm = parts.population, parts.sampler, config.algorithm
+        population, sampler = parts.population, parts.sampler
         steps = config.population.size * config.env.num_envs * world.data  # of an iteration
         played = (parts.episodes, config.evaluation, config.seed)
         share = slice(world.data_rank, None, world.data)  # episodes that this rank plays
         # every iteration: a step of every environment, and the updates that it calls for
         self.anneal = pipeline.AnnealBeta(sampler, config.replay, config.budget, steps)
-        self.collect = pipeline.Collect(
-            world,
-            population,
-            parts.env,
-            parts.buffer,
-            sampler,
-            n_step=algorithm.n_step,
-            seed=config.seed,
-            first=parts.own.start,
-        )
-        self.learn = pipeline.Learn(
-            world,
-            population,
-            parts.buffer,
-            sampler,
-            learning_starts=algorithm.learning_starts,
-            updates=algorithm.updates,
-        )
+        self.collect, self.learn = make_learning(config, world, parts)
         # at a generation's end, on every rank: fitness, one snapshot of all, and back to each
         self.evaluate = pipeline.Evaluate(population, *played, share)
         self.confirm = confirm = pipeline.Confirm(population, parts.episodes, directory, config)
@@ -146,7 +138,8 @@ def observation_spec(observation: ObservationSpec, normalize: bool = False) -> N
     if observation.kind == "discrete":
         assert observation.n is not None
         return NetworkSpec(observation.n, 0, one_hot=True)
-    return NetworkSpec(observation.shape[0], 0, scale=observation.scale, normalize=normalize)
+    inputs, scale = observation.shape[0] - observation.mask, observation.scale
+    return NetworkSpec(inputs, 0, scale=scale, mask=observation.mask, normalize=normalize)
 
 
 def make_algorithm(config: RunConfig) -> Algorithm:
@@ -155,6 +148,8 @@ def make_algorithm(config: RunConfig) -> Algorithm:
     who = f"algorithm.name: {algorithm.name!r}"
     if not isinstance(algorithm, Algorithm):
         raise ConfigError(f"{who} only declares options; make it a subclass of evorl.Algorithm")
+    if algorithm.experience == "rollout":
+        return algorithm
     options, own = type(algorithm).model_fields, algorithm.hyperparameters
     missing = [name for name in OPTIONS if name not in options]
     missing += [name for name in PER_AGENT if name not in own]
@@ -173,7 +168,7 @@ def make_networks(
     networks = algorithm.networks(reads, action)
     known = algorithm.hyperparameters
     for name, own in networks.items():
-        used = [own.lr, own.max_grad_norm, own.tau, own.period]
+        used = [own.lr, own.max_grad_norm, own.tau, own.period, own.every]
         for unknown in (each for each in used if each is not None and each not in known):
             what = f"network {name!r} is trained by {unknown!r}, which is no hyperparameter"
             hint = did_you_mean(unknown, known)
@@ -267,36 +262,62 @@ def make_population(
     )
 
 
-def make_replay(
-    config: RunConfig, world: World, observation: ObservationSpec
-) -> tuple[ReplayBuffer, Sampler]:
-    """One replay for all agents of this rank or one each, and what draws from it."""
-    agents, replay = world.places(config.population.size), config.replay
+def make_experience(config: RunConfig, world: World, env: VectorEnv) -> Sampler:
+    """What this rank's agents learn from: rollouts, one replay for all, or one for each."""
+    agents, algorithm = world.places(config.population.size), config.algorithm
+    replay = config.replay
+    streams = [generator(config.seed, "sample", 0, agent) for agent in agents]
+    obs, action = env.observation, env.action
+    if algorithm.experience == "rollout":
+        sizes = (algorithm.rollout_steps, len(agents), config.env.num_envs)
+        kinds = ((obs.shape, obs.dtype), (action.shape, action.dtype))
+        return RolloutSampler(RolloutBuffer(*sizes, *kinds, world.device), streams)
     buffer = ReplayBuffer(
         replay.capacity,
-        observation.shape,
-        observation.dtype,
-        config.algorithm.n_step,
+        obs.shape,
+        obs.dtype,
+        algorithm.n_step,
         num_replays=len(agents) if replay.share == "agent" else 1,
         device=world.device,
+        action_shape=action.shape,
+        action_dtype=action.dtype,
     )
-    streams = [generator(config.seed, "sample", 0, agent) for agent in agents]
+    noise = algorithm.loss_noise(action)
     if replay.kind == "uniform":
-        return buffer, UniformSampler(buffer, streams, replay.share)
+        return UniformSampler(buffer, streams, replay.share, noise)
     alpha, epsilon = replay.alpha, replay.priority_eps
-    sampler = PrioritisedSampler(buffer, streams, alpha, epsilon, replay.share)
+    sampler = PrioritisedSampler(buffer, streams, alpha, epsilon, replay.share, noise)
     sampler.highest = world.highest
-    return buffer, sampler
+    return sampler
+
+
+def make_learning(
+    config: RunConfig, world: World, parts: Parts
+) -> tuple[pipeline.Collect, pipeline.Learn | pipeline.LearnRollout]:
+    """The stages that step every environment, and make the updates that this calls for."""
+    sampler, algorithm, population = parts.sampler, config.algorithm, parts.population
+    keys = {"seed": config.seed, "first": parts.own.start}
+    if isinstance(sampler, RolloutSampler):
+        collect = pipeline.CollectRollout(world, population, parts.env, sampler, **keys)
+        return collect, pipeline.LearnRollout(world, population, sampler)
+    given = (population, sampler.buffer, sampler)
+    return pipeline.Collect(
+        world, population, parts.env, sampler.buffer, sampler, n_step=algorithm.n_step, **keys
+    ), pipeline.Learn(
+        world, *given, learning_starts=algorithm.learning_starts, updates=algorithm.updates
+    )
 
 
 def expected_updates(config: RunConfig) -> int:
     """Updates of the busiest agent over the whole run."""
-    agents = range(config.population.size)
-    often = min(int(config.agent_hyperparameters(agent)["learn_step"]) for agent in agents)
-    if space := (config.drawn | config.mutated).get("learn_step"):
-        often = int(min(often, Space.of(space).low))
-    steps = config.budget.env_steps // config.population.size
-    return int(steps // often * config.algorithm.updates)
+    rates = []
+    spaces = config.drawn | config.mutated
+    for agent in range(config.population.size):
+        values = config.agent_hyperparameters(agent)
+        if space := spaces.get("learn_step"):
+            values["learn_step"] = min(values["learn_step"], Space.of(space).low)
+        rates.append(config.algorithm.update_rate(values, config.env.num_envs))
+    return int(config.budget.env_steps // config.population.size * max(rates))
 
 
 def _spaces(config: RunConfig) -> Spaces:

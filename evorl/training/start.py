@@ -213,6 +213,8 @@ def _load_replays(run: Run, checkpoint: Checkpoint | None) -> None:
         return
     stems = [file[0] for file in wanted if "replay" in file[0]]
     problem = None
+    if not replays.sampler.keeps:
+        return
     if not stems:
         problem = "replays were not kept and fill up first"
     elif world.agree(files != wanted):

@@ -215,14 +215,20 @@ def test_loss_by_hand():
 
 
 class Table:
-    """Networks whose outputs are given."""
+    """Networks whose outputs are given, and which actions are allowed."""
 
-    def __init__(self, values):
-        self.values = values
+    def __init__(self, values, allowed=None):
+        self.values, self.allowed = values, allowed
 
     def __getitem__(self, name):
         assert name == "q"
-        return lambda obs: self.values
+        return self
+
+    def __call__(self, obs):
+        return self.values
+
+    def mask(self, obs):
+        return self.allowed
 
 
 def test_act_is_greedy_where_not_exploring():

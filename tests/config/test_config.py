@@ -23,7 +23,7 @@ from evorl.config.yaml_text import dump_yaml, parse_yaml
 from evorl.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent.parent
-SHIPPED = sorted(ROOT.glob("configs/dqn/*.yaml"))
+SHIPPED = [p for p in ROOT.glob("configs/*/*.yaml") if p.parent.name != "accelerate"]
 ENV = "env: {id: X}\n"
 TOP = (
     "name, seed, compile, env, algorithm, network, replay, population, evaluation, evolution, "

@@ -73,7 +73,9 @@ def test_without_a_shared_disk_all_but_the_replays_is_kept(tmp_path):
     script.write_text(
         "import os, pathlib\n"
         "exists = pathlib.Path.exists\n"
+        "from evorl.runs.checkpoint import Checkpoints\n"
         "if os.environ['RANK'] == '1':\n"
+        "    Checkpoints.newest = lambda self: None\n"
         "    pathlib.Path.exists = lambda p: exists(p) and 'checkpoints' not in p.parts\n"
         "from evorl.cli import main\n"
         "main()\n"

@@ -101,8 +101,7 @@ def test_half_precision_is_accelerates_to_ask_for(tmp_path):
 def test_a_rank_that_has_another_moment_stops_the_run_and_is_named(tmp_path):
     done = launch_world(tmp_path, "spoiled")
     assert done.code != 0
-    assert "of agent 2 is not what the main rank has written down" in done.output
-    assert "rank 1: v.q.hidden0.weight" in done.output
+    assert "rank 1: agent 2 has other weights than on the main rank" in done.output
     (run,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert (run / "checkpoints" / "generation-000002").exists()
     assert not (run / "checkpoints" / "generation-000003").exists()

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from evorl.algorithms.base import Trained
+from evorl.algorithms.ddpg import DDPG
 from evorl.algorithms.dqn import DQN
 from evorl.algorithms.ppo import PPO
-from evorl.algorithms.ddpg import DDPG
 from evorl.algorithms.sac import SAC
 from evorl.config import ExploreConfig, MutationConfig
 from evorl.envs.spaces import ActionSpec
