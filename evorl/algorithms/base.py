@@ -19,7 +19,7 @@ from evorl.algorithms.hyperparameters import Declaration
 from evorl.envs import ActionSpec
 from evorl.errors import ConfigError
 from evorl.experience import Batch
-from evorl.networks import Networks, NetworkSpec, ParameterSpec, Weights
+from evorl.networks import Networks, NetworkSpec, Spec, Weights
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -44,11 +44,13 @@ class Gradients(NamedTuple):
 class Trained:
     """A network or bare parameter of every agent, and how it is trained: by which hyperparameters.
 
+    Statistics are not trained at all.
+
     A target network follows by a fraction `tau`, or is copied, at every update or one in `period`;
     without either there is none. With `every`, it is trained at one in so many updates only.
     """
 
-    spec: NetworkSpec | ParameterSpec
+    spec: Spec
     lr: str = "lr"
     max_grad_norm: str | None = None
     tau: str | None = None

@@ -106,6 +106,13 @@ class WrapperConfig(Section):
     kwargs: dict[str, Any] = option({}, "Arguments of the wrapper.")
 
 
+class NormalizeConfig(Section):
+    """Running statistics that every agent keeps in training, and its children inherit."""
+
+    observations: bool = option(False, "Whether networks read observations by mean and spread.")
+    rewards: bool = option(False, "Whether rewards are divided by the spread of the returns.")
+
+
 class EnvConfig(Section):
     """The environment, and how many of it each agent plays."""
 
@@ -116,6 +123,7 @@ class EnvConfig(Section):
     )
     kwargs: dict[str, Any] = option({}, "Arguments of gymnasium.make.")
     wrappers: list[WrapperConfig] = option([], "Wrappers of every environment, innermost first.")
+    normalize: NormalizeConfig = Field(default_factory=NormalizeConfig)
     max_failures: int = option(10, "Failures of environments that a run survives.", ge=0, le=MOST)
 
 

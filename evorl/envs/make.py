@@ -28,7 +28,7 @@ ATTEMPTS = 4  # resets in a row that may raise, before a slot is given up
 TRACES = "evorl_traces"  # in an info: tracebacks as text, which any process can send
 MASK = "action_mask"  # in an info: which actions are allowed
 SHOWN = 200  # characters of an exception where one line tells of it
-STATISTICS = "keeps statistics that evaluation would not share; scale inside the environment"
+STATISTICS = "keeps statistics that evaluation would not share; set env.normalize instead"
 REFUSED = {
     "Autoreset": "hides where episodes end; leave it out, evorl resets them",
     "ClipAction": "takes the bounds away that actions are scaled to; leave it out, evorl clips",

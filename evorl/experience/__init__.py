@@ -17,6 +17,13 @@ if TYPE_CHECKING:
         UniformSampler,
         split_groups,
     )
-    from evorl.experience.transitions import Batch, NStep, RolloutBatch, Samples, Transitions
+    from evorl.experience.transitions import (
+        Batch,
+        NStep,
+        RolloutBatch,
+        Samples,
+        Transitions,
+        scaled_rewards,
+    )
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -19,6 +19,8 @@ BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+LARGEST_REWARD = 10.0  # of those that are scaled
+
 
 class Transitions(NamedTuple):
     """Windows to be stored; the arrays may be the environment's own: store before its next step."""
@@ -57,8 +59,8 @@ class RolloutBatch(NamedTuple):
     returns: Tensor  # [P, B] what the value is to become
     weight: Tensor  # [P, B] a sample's share of its agent's loss; 0 for padding
 
-    def batches(self, gamma: Tensor) -> "RolloutBatch":
-        """Of a round [U, P, B, ...]: gamma is in its returns already."""
+    def batches(self, gamma: Tensor, scale: Tensor | None = None) -> "RolloutBatch":
+        """Of a round [U, P, B, ...]: gamma and the scale of rewards are in its returns already."""
         return self
 
 
@@ -71,6 +73,17 @@ def discounted(rewards: Tensor, bootstrap: Tensor, gamma: Tensor) -> tuple[Tenso
         return rewards.sum(-1), factor * bootstrap
     powers = factor.unsqueeze(-1) ** torch.arange(rewards.shape[-1], device=gamma.device)
     return (rewards * powers).sum(-1), factor**bootstrap * (bootstrap > 0)
+
+
+def scaled_rewards(rewards: Tensor, scale: Tensor | None) -> Tensor:
+    """Rewards [T, P, ...] as they are learned from: by each agent's scale [P], and clipped.
+
+    Without a scale they stay as they are.
+    """
+    if scale is None:
+        return rewards
+    each = scale.view(1, -1, *(1,) * (rewards.ndim - 2))
+    return (rewards * each).clamp(-LARGEST_REWARD, LARGEST_REWARD)
 
 
 class Samples(NamedTuple):
@@ -88,9 +101,9 @@ class Samples(NamedTuple):
     slots: Tensor  # [K] where in the buffer the item was
     noise: Tensor  # [K, ...] standard normal numbers for the loss; 0 for padding
 
-    def batches(self, gamma: Tensor) -> Batch:
-        """Of a group's round [U, P, B, ...], with each agent's own discounts [P]."""
-        reward, discount = discounted(self.rewards, self.bootstrap, gamma)
+    def batches(self, gamma: Tensor, scale: Tensor | None = None) -> Batch:
+        """Of a group's round [U, P, B, ...], with each agent's own discounts and scale [P]."""
+        reward, discount = discounted(scaled_rewards(self.rewards, scale), self.bootstrap, gamma)
         ends = (reward, self.next_obs, discount)
         return Batch(self.obs, self.action, *ends, self.weight, self.noise)
 

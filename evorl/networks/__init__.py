@@ -28,7 +28,15 @@ if TYPE_CHECKING:
         signature,
     )
     from evorl.networks.module import PlainNetwork, to_module
-    from evorl.networks.spec import VALUE, NetworkSpec, ParameterSpec, Spec
-    from evorl.networks.stacked import Networks, StackedNetwork, bind
+    from evorl.networks.normalizer import Moments, scale_of
+    from evorl.networks.spec import (
+        NORMALIZER,
+        VALUE,
+        NetworkSpec,
+        NormalizerSpec,
+        ParameterSpec,
+        Spec,
+    )
+    from evorl.networks.stacked import Networks, StackedNetwork, bind, encode
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -1,7 +1,7 @@
 """The layers of stacked networks: their weights by layer, masks of who has what, activations.
 
 Legend: P agents, R ≤ P rows that a layer computes, C and O channels in and out, k kernel, W padded
-width, Q outputs of the head.
+width, I inputs, Q outputs of the head.
 
 Rows are sorted by depth: the agents that have a layer are among the first ones. Masks are tensors
 and never Python numbers, so that a compiled update survives evolution: new genomes change values,
@@ -137,9 +137,10 @@ class LayerViews(NamedTuple):
     hidden: tuple[HiddenLayer, ...]
     head_weight: Tensor  # [P, Q, W]
     head_bias: Tensor  # [P, Q, 1]
+    statistics: tuple[Tensor, Tensor] | None = None  # mean and variance of inputs [P, 1, I]
 
 
-def layer_views(views: Weights, masks: Masks) -> LayerViews:
+def layer_views(views: Weights, masks: Masks, statistics: Weights | None = None) -> LayerViews:
     """A layout's views by layer; the masks say how many rows each layer computes."""
     convolutions: list[Convolution] = []
     while f"conv{len(convolutions)}.weight" in views:
@@ -160,7 +161,13 @@ def layer_views(views: Weights, masks: Masks) -> LayerViews:
         assert bias is not None
         hidden.append(HiddenLayer(own["weight"], bias, scale, shift, gate, mask))
     head_bias = _with_one_more(views["head.bias"]).permute(1, 2, 0)
-    return LayerViews(tuple(convolutions), tuple(hidden), views["head.weight"], head_bias)
+    found = LayerViews(tuple(convolutions), tuple(hidden), views["head.weight"], head_bias)
+    if statistics is None:
+        return found
+    mean, var = (
+        _with_one_more(statistics[name]).transpose(0, 1) for name in ("obs_mean", "obs_var")
+    )
+    return found._replace(statistics=(mean, var))
 
 
 def _first(rows: int, view: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from evorl.genome import Activation, Architecture, Genome
-from evorl.networks.spec import VALUE, NetworkSpec, ParameterSpec, Spec
+from evorl.networks.spec import VALUE, NetworkSpec, NormalizerSpec, ParameterSpec, Spec
 from evorl.seeding import generator
 
 # Segments start at multiples of this many numbers: matrix kernels give other last bits at another
@@ -126,12 +126,12 @@ class NetworkLayout:
         return {name: _resized(name, shape, widths) for name, shape in self.shapes.items()}
 
 
-class ParameterLayout:
-    """The one segment of a bare parameter."""
+class BareLayout:
+    """The segments of a bare parameter, or of statistics."""
 
-    def __init__(self, spec: ParameterSpec) -> None:
+    def __init__(self, spec: ParameterSpec | NormalizerSpec) -> None:
         self.spec = spec
-        self.shapes: Shapes = {VALUE: (spec.size,)}
+        self.shapes: Shapes = {name: (size,) for name, (size, _) in spec.segments.items()}
         self.fill = fill_of(self.shapes)
 
     def resized(self, widths: Sequence[int]) -> Shapes:
@@ -148,15 +148,18 @@ class Layout:
 
     def __init__(self, specs: Mapping[str, Spec], signatures: Signatures) -> None:
         self.specs, self.signatures = dict(specs), dict(signatures)
-        self.parts: dict[str, NetworkLayout | ParameterLayout] = {
-            name: ParameterLayout(spec)
-            if isinstance(spec, ParameterSpec)
-            else NetworkLayout(spec, signatures[name])
+        self.parts: dict[str, NetworkLayout | BareLayout] = {
+            name: NetworkLayout(spec, signatures[name])
+            if isinstance(spec, NetworkSpec)
+            else BareLayout(spec)
             for name, spec in specs.items()
         }
         self.networks = {
             name: part for name, part in self.parts.items() if isinstance(part, NetworkLayout)
         }
+        self.statistics = [  # never trained
+            name for name, spec in specs.items() if isinstance(spec, NormalizerSpec)
+        ]
         self._segments, self.length = self._laid_out({})  # D
         self.slices = self.slices_of({})
 
@@ -195,7 +198,8 @@ class Layout:
     def join(self, segments: Mapping[str, Weights], out: Tensor | None = None) -> Tensor:
         """Named segments of all networks as a matrix [P, D], written into `out` if given.
 
-        Where a segment has fewer rows the rest is zero: `out` must be zero there already.
+        Where a segment has fewer rows the rest is zero: `out` must be zero there already. So are
+        statistics, which are not given, behind all else.
         """
         own = segments[next(iter(self.parts))]
         agents = (own["head.bias"] if "head.bias" in own else own[VALUE]).shape[0]
@@ -203,12 +207,17 @@ class Layout:
         if any(value.shape[0] < agents for part in segments.values() for value in part.values()):
             if out is None:
                 out = next(iter(own.values())).new_zeros(agents, self.length)
-            for name, views in self.views(out).items():
-                for segment, view in views.items():
-                    view[: len(segments[name][segment])] = segments[name][segment]
+            views = self.views(out)
+            for name, own in segments.items():
+                for segment, value in own.items():
+                    views[name][segment][: len(value)] = value
             return out
-        columns = []
+        columns: list[Tensor] = []
         for name, part in self.parts.items():
+            if name in self.statistics:
+                size = self.slices[name].stop - self.slices[name].start  # for all widths of layers
+                columns.append(columns[-1].new_zeros(agents, size))
+                continue
             for segment, fill in part.fill.items():
                 columns.append(segments[name][segment].flatten(1))
                 if fill:
@@ -247,9 +256,9 @@ def row_shapes(specs: Mapping[str, Spec], architectures: Architectures) -> Shape
         f"{name}.{segment}": shape
         for name, spec in specs.items()
         for segment, shape in (
-            {VALUE: (spec.size,)}
-            if isinstance(spec, ParameterSpec)
-            else shapes(spec, architectures[name])
+            shapes(spec, architectures[name])
+            if isinstance(spec, NetworkSpec)
+            else BareLayout(spec).shapes
         ).items()
     }
 
@@ -258,7 +267,7 @@ def fresh_parameters(specs: Mapping[str, Spec], genome: Genome, seed: int) -> Pa
     """PyTorch's own default for layers, drawn from a generator that is keyed by the agent.
 
     Weights and biases are uniform within 1/sqrt(fan in), scales start at 1, shifts and gates at 0,
-    bare parameters where they say.
+    bare parameters and statistics where they say.
     """
     random = generator(seed, "weights", genome.id)
     found: Parameters = {}
@@ -270,10 +279,8 @@ def fresh_parameters(specs: Mapping[str, Spec], genome: Genome, seed: int) -> Pa
             bound = 1 / math.sqrt(fan_in)
         if part in ("weight", "bias"):
             found[name] = torch.from_numpy(random.uniform(-bound, bound, shape)).float()
-        elif layer == VALUE:
-            spec = specs[network]
-            assert isinstance(spec, ParameterSpec)
-            found[name] = torch.full(shape, spec.initial)
+        elif not isinstance(spec := specs[network], NetworkSpec):
+            found[name] = torch.full(shape, spec.segments[layer][1])
         else:
             found[name] = torch.full(shape, 1.0 if part == "scale" else 0.0)
     return found

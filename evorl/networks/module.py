@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from evorl.genome import Activation, Architecture
 from evorl.networks.layout import Parameters
+from evorl.networks.normalizer import normalized
 from evorl.networks.spec import NetworkSpec
 
 MODULES: dict[Activation, Callable[[], nn.Module]] = {
@@ -51,8 +52,16 @@ class DuelingHead(nn.Module):
 class PlainNetwork(nn.Module):
     """One network of an agent: encode the observation, convolve images, run the layers."""
 
-    def __init__(self, spec: NetworkSpec, convolutions: nn.Module, body: nn.Module) -> None:
+    obs_mean: Tensor  # [inputs] what is subtracted from observations, where they are normalised
+    obs_var: Tensor  # [inputs]
+
+    def __init__(
+        self, spec: NetworkSpec, convolutions: nn.Module, body: nn.Module, statistics: Parameters
+    ) -> None:
         super().__init__()
+        self.normalize = spec.normalize
+        for name in ("obs_mean", "obs_var") if spec.normalize else ():
+            self.register_buffer(name, statistics[name].detach().clone())
         self.one_hot = spec.inputs if spec.one_hot else 0
         self.scale, self.mask = spec.scale, spec.mask
         self.convolutions, self.body = convolutions, body
@@ -65,6 +74,8 @@ class PlainNetwork(nn.Module):
         x = x.to(dtype)
         if self.scale != 1:
             x = x * self.scale
+        if self.normalize:
+            x = normalized(x, self.obs_mean, self.obs_var)
         x = self.convolutions(x)
         if extra is not None:
             x = torch.cat((extra.to(dtype), x), 1)
@@ -73,9 +84,15 @@ class PlainNetwork(nn.Module):
 
 
 def to_module(
-    spec: NetworkSpec, architecture: Architecture, parameters: Parameters
+    spec: NetworkSpec,
+    architecture: Architecture,
+    parameters: Parameters,
+    statistics: Parameters | None = None,
 ) -> PlainNetwork:
-    """The module that gives the same outputs as these weights do in the matrix."""
+    """The module that gives the same outputs as these weights do in the matrix.
+
+    `statistics` are the agent's own, for a network that reads observations by them.
+    """
     layers: list[nn.Module] = []
     for k in range(architecture.depth):
         layer = _hidden(architecture, parameters, k)
@@ -83,7 +100,8 @@ def to_module(
         layers.append(layer if gate is None else GatedResidual(layer, gate))
     layers.append(_head(spec, parameters["head.weight"], parameters["head.bias"]))
     convolutions = _convolutions(architecture, parameters) if spec.image else ()
-    return PlainNetwork(spec, nn.Sequential(*convolutions), nn.Sequential(*layers))
+    body = nn.Sequential(*layers)
+    return PlainNetwork(spec, nn.Sequential(*convolutions), body, statistics or {})
 
 
 def _convolutions(architecture: Architecture, parameters: Parameters) -> list[nn.Module]:

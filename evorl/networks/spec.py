@@ -18,6 +18,7 @@ class NetworkSpec:
     dueling: bool = False  # may its head be split into a value and advantages?
     choices: tuple[int, ...] = ()  # outputs are the logits of choices among so many
     mask: int = 0  # numbers behind the observation: which actions are allowed
+    normalize: bool = False  # are observations read by the agent's running statistics of them?
 
     def giving(
         self, outputs: int, *, extra: int = 0, dueling: bool = False, choices: tuple[int, ...] = ()
@@ -35,6 +36,33 @@ class ParameterSpec:
     size: int = 1
     initial: float = 0.0
 
+    @property
+    def segments(self) -> dict[str, tuple[int, float]]:
+        """How many numbers each segment has, and what they are at first."""
+        return {VALUE: (self.size, self.initial)}
 
-Spec = NetworkSpec | ParameterSpec
+
+@dataclass(frozen=True)
+class NormalizerSpec:
+    """An agent's running statistics: a part of its row that is counted and never trained."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (when read from a file)
+
+    observations: int = 0  # numbers of an observation; 0: they are read as they are
+    rewards: bool = False  # are rewards scaled by the spread of discounted returns?
+
+    @property
+    def segments(self) -> dict[str, tuple[int, float]]:
+        """How many numbers each segment has, and what they are at first."""
+        sizes = {"obs": self.observations, "return": int(self.rewards)}
+        return {
+            f"{what}_{name}": (1 if name == "samples" else size, initial)
+            for what, size in sizes.items()
+            if size
+            for name, initial in (("mean", 0.0), ("var", 1.0), ("samples", 0.0))
+        }
+
+
+Spec = NetworkSpec | ParameterSpec | NormalizerSpec
 VALUE = "value"  # the only segment of a bare parameter
+NORMALIZER = "normalizer"  # the name of the statistics among the networks of an agent

@@ -13,7 +13,8 @@ from evorl.networks.cnn import ConvSaved, StackedCNN
 from evorl.networks.layers import LayerViews, Masks, layer_views
 from evorl.networks.layout import NetworkLayout, Weights
 from evorl.networks.mlp import MLPSaved, StackedMLP
-from evorl.networks.spec import VALUE, NetworkSpec
+from evorl.networks.normalizer import normalized
+from evorl.networks.spec import NORMALIZER, VALUE, NetworkSpec
 
 
 class Saved(NamedTuple):
@@ -39,7 +40,9 @@ class StackedNetwork:
 
         `extra` [P, B, E] is read beside the observation.
         """
-        x = self._encode(obs, weights.head_bias.dtype)
+        x = encode(self.spec, obs, weights.head_bias.dtype)
+        if weights.statistics is not None:
+            x = normalized(x, *weights.statistics)
         convolutions: list[ConvSaved] = []
         if self.cnn is not None:
             x, convolutions = self.cnn.forward(weights, x)
@@ -74,21 +77,26 @@ class StackedNetwork:
             )
         return found
 
-    def _encode(self, obs: Tensor, dtype: torch.dtype) -> Tensor:
-        if self.spec.one_hot:
-            return torch.nn.functional.one_hot(obs, self.spec.inputs).to(dtype)
-        if self.spec.mask:
-            obs = obs[..., : -self.spec.mask]
-        x = obs if obs.dtype == dtype else obs.to(dtype)
-        return x if self.spec.scale == 1 else x * self.spec.scale
+
+def encode(spec: NetworkSpec, obs: Tensor, dtype: torch.dtype) -> Tensor:
+    """Raw observations [P, B, ...] as numbers, without a mask of actions behind them."""
+    if spec.one_hot:
+        return torch.nn.functional.one_hot(obs, spec.inputs).to(dtype)
+    if spec.mask:
+        obs = obs[..., : -spec.mask]
+    x = obs if obs.dtype == dtype else obs.to(dtype)
+    return x if spec.scale == 1 else x * spec.scale
 
 
 class BoundNetwork:
     """A stacked network with weights: `network(obs)` gives outputs [P, B, O]."""
 
-    def __init__(self, stacked: StackedNetwork, views: Weights, masks: Masks) -> None:
+    def __init__(
+        self, stacked: StackedNetwork, views: Weights, masks: Masks, statistics: Weights | None
+    ) -> None:
         self.stacked, self.views, self.masks = stacked, views, masks
-        self.weights = layer_views(views, masks)
+        self.statistics = statistics if stacked.spec.normalize else None
+        self.weights = layer_views(views, masks, self.statistics)
 
     def __call__(self, obs: Tensor, extra: Tensor | None = None) -> Tensor:
         """Outputs [P, B, O] of observations [P, B, ...] and extra inputs [P, B, E].
@@ -112,7 +120,7 @@ class BoundNetwork:
         So `critic.detached()(obs, actor(obs))` trains the actor alone.
         """
         views = {segment: view.detach() for segment, view in self.views.items()}
-        return BoundNetwork(self.stacked, views, self.masks)
+        return BoundNetwork(self.stacked, views, self.masks, self.statistics)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Saved]:
         """Outputs as they are computed, [P, O, B], and what `backward` needs."""
@@ -149,8 +157,12 @@ class Networks:
 def bind(
     stacked: Mapping[str, StackedNetwork], views: Mapping[str, Weights], masks: Mapping[str, Masks]
 ) -> Networks:
-    """Networks with their weights, by network and segment."""
+    """Networks with their weights, by network and segment; statistics are among them."""
+    statistics = views.get(NORMALIZER)
     return Networks(
-        {name: BoundNetwork(own, views[name], masks[name]) for name, own in stacked.items()},
-        {name: own[VALUE] for name, own in views.items() if name not in stacked},
+        {
+            name: BoundNetwork(own, views[name], masks[name], statistics)
+            for name, own in stacked.items()
+        },
+        {name: own[VALUE] for name, own in views.items() if VALUE in own},
     )

@@ -31,6 +31,7 @@ from evorl.population.update import (
     eager_round,
     functional_update,
     outcome_of,
+    reward_scale,
     updates_of,
 )
 
@@ -193,7 +194,7 @@ class RoundPrograms:
         tensors = (*group.tensors, *samples, numbers)
         if shape not in self.functions:
             update = functional_update(group, self.algorithm)
-            function = looped(update, self.algorithm, group.names)
+            function = looped(update, self.algorithm, group)
             self.functions[shape] = torch.compile(
                 _apart_from_others(function),
                 backend=self._backend,
@@ -238,9 +239,10 @@ class RoundPrograms:
         return Program(function, arguments)
 
 
-def looped(update: UpdateFunction, algorithm: Algorithm, names: tuple[str, ...]) -> RoundFunction:
+def looped(update: UpdateFunction, algorithm: Algorithm, group: Group) -> RoundFunction:
     """A round of updates as one function of plain tensors: one program, however long."""
     closed, stops = algorithm.has_closed_form(), algorithm.may_stop
+    names, layout = group.names, group.layout
 
     def compiled_round(
         matrices: Matrices,
@@ -250,7 +252,7 @@ def looped(update: UpdateFunction, algorithm: Algorithm, names: tuple[str, ...])
         numbers: Tensor,
     ) -> Outcome:
         gamma, count = Hyperparameters(names, values)["gamma"], len(numbers)
-        batches = samples.batches(gamma)
+        batches = samples.batches(gamma, reward_scale(layout, matrices.theta, masks))
 
         def continues(u: Tensor, *_: Tensor) -> Tensor:
             return u < count

@@ -15,6 +15,7 @@ from torch import Tensor
 from evorl.algorithms import Hyperparameters
 from evorl.genome import Genome
 from evorl.networks import (
+    NORMALIZER,
     Layout,
     Masks,
     Networks,
@@ -108,6 +109,8 @@ class Group:
         marked = bool((self.matrices.v < 0).any())  # some weights came by a mutation
         self.limits = limits_of(self.matrices.v) if marked else None
         self.gradient, self.scratch = (torch.zeros_like(self.theta) for _ in range(2))
+        views = layout.views(self.theta)
+        self.statistics = {name: views[name] for name in layout.statistics}
         self.online, self.target = (self._bind(matrix) for matrix in self.matrices[:2])
         self.steps = np.array([state.steps for state in states], dtype=np.int64)
         self.names = tuple(genomes[0].hyperparameters)
@@ -139,8 +142,13 @@ class Group:
         return self.bound(self.layout.views(matrix))
 
     def bound(self, views: Mapping[str, Weights]) -> Networks:
-        """The networks with these weights, by network and segment."""
-        return bind(self.networks, views, self.masks)
+        """The networks with these weights, by network and segment; all read by the statistics."""
+        return bind(self.networks, {**views, **self.statistics}, self.masks)
+
+    @property
+    def normalizer(self) -> Weights:
+        """The agents' statistics by segment; none if they keep none."""
+        return self.statistics.get(NORMALIZER, {})
 
     @cached_property
     def leaves(self) -> dict[str, Weights]:
@@ -149,13 +157,13 @@ class Group:
         return {
             name: {segment: view.detach().requires_grad_() for segment, view in own.items()}
             for name, own in views.items()
+            if name not in self.statistics
         }
 
     @cached_property
     def columns(self) -> list[tuple[Matrices, Tensor, Tensor, Tensor | None]]:
         """For each network its columns of matrices, gradient, scratch and limits."""
-        slices = list(self.layout.slices.values())
-        if len(slices) == 1:
+        if len(self.layout.slices) == 1:
             return [(self.matrices, self.gradient, self.scratch, self.limits)]
         return [
             (
@@ -164,7 +172,8 @@ class Group:
                 self.scratch[:, own],
                 None if self.limits is None else self.limits[:, own],
             )
-            for own in slices
+            for name, own in self.layout.slices.items()
+            if name not in self.statistics
         ]
 
     @property

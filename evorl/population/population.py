@@ -17,7 +17,17 @@ from evorl.algorithms import Algorithm, Hyperparameters, Trained
 from evorl.experience import SampleRequest, split_groups
 from evorl.genome import Genome
 from evorl.machine import keep_freed_memory
-from evorl.networks import Layout, Networks, NetworkSpec, Signature, fresh_parameters
+from evorl.networks import (
+    Layout,
+    Moments,
+    Networks,
+    NetworkSpec,
+    NormalizerSpec,
+    Signature,
+    encode,
+    fresh_parameters,
+    scale_of,
+)
 from evorl.population.compiled import CompiledRounds
 from evorl.population.group import AgentState, Group, newborn
 from evorl.population.grouping import Kind, kinds_of
@@ -29,6 +39,7 @@ REQUESTS_KEPT = 64  # agents' learn steps make a few patterns that repeat
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 class Learned(NamedTuple):
@@ -60,6 +71,7 @@ class Population:
         keep_freed_memory()
         self.networks, self.algorithm = dict(networks), algorithm
         self.specs = {name: own.spec for name, own in networks.items()}
+        self._trained = [n for n in networks.values() if not isinstance(n.spec, NormalizerSpec)]
         self.dtype, self.device = dtype, torch.device(device)
         self.average = average  # gradients over the ranks that train the same agents
         self.half = half  # the type of matrix products; weights and losses keep theirs
@@ -100,6 +112,7 @@ class Population:
             self.groups.append(group)
             self.members.append(np.array(numbers, dtype=np.int64))
         self.alive = np.ones(len(self.genomes), dtype=bool)
+        self._returns: Floats | None = None  # [P, N] discounted, of the running episodes
         self._requests: dict[bytes, list[SampleRequest]] = {}  # by what each agent is to do
         self._lay_out_numbers()
 
@@ -229,6 +242,52 @@ class Population:
         tensor = torch.from_numpy(array)
         return tensor if self.device.type == "cpu" else tensor.to(self.device)
 
+    def observe(self, obs: Array) -> None:
+        """Take observations [P, N, ...] of training into every living agent's statistics."""
+        if "obs_mean" in self.groups[0].normalizer:
+            spec = next(own for own in self.specs.values() if isinstance(own, NetworkSpec))
+            data = encode(spec, self._tensor(obs), self.dtype)
+            self._merge("obs", data, self.alive[:, None].repeat(obs.shape[1], 1))
+
+    def observe_rewards(self, reward: Floats, ended: Bools, valid: Bools | None = None) -> None:
+        """Take a step's rewards [P, N] into the statistics of discounted returns.
+
+        Args:
+            reward: As the environments gave them.
+            ended: [P, N] whose episode is over, in whatever way.
+            valid: [P, N] False: no step at all. None: all are.
+        """
+        if "return_mean" not in self.groups[0].normalizer:
+            return
+        there = self.alive[:, None].repeat(reward.shape[1], 1)
+        there = there if valid is None else there & valid
+        before = np.zeros(reward.shape) if self._returns is None else self._returns
+        gamma = self.hyperparameter("gamma")[:, None]
+        returns = np.where(there, gamma * before + reward, 0)
+        self._merge("return", self._tensor(returns[..., None]), there)
+        self._returns = np.where(ended, 0, returns)
+
+    def reward_scale(self) -> Tensor | None:
+        """What rewards are multiplied by when they are learned from, [P]; None: they are not."""
+        each = [scale_of(group.normalizer) for group in self.groups]
+        found = _joined([own for own in each if own is not None]) if each[0] is not None else None
+        return found if found is None or self._in_order else found[self._tensor(self._places)]
+
+    @torch.no_grad()
+    def _merge(self, what: str, data: Tensor, there: Bools) -> None:
+        """Take samples [P, N, K] into every agent's statistics, where they are there [P, N]."""
+        each = self._tensor(there)
+        if not self._in_order:
+            order = self._tensor(self._order)
+            data, each = data[order], each[order]
+        moments = [own for group in self.groups if (own := Moments.of(group.normalizer, what))]
+        pairs = zip(moments, self._parts, strict=True)
+        sums = torch.cat([own.sums(data[part], each[part]) for own, part in pairs])
+        if self.average is not None:  # over the ranks that train the same agents
+            self.average(sums)
+        for own, part in zip(moments, self._parts, strict=True):
+            own.merge_(sums[part])
+
     def requests(self, updates: Ints, sizes: Ints | None = None) -> list[SampleRequest]:
         """What a round asks of experience, when agent i is to make updates[i] updates.
 
@@ -275,7 +334,7 @@ class Population:
 
     def _coefficients(self, updates: Ints, requests: Sequence[SampleRequest]) -> list[Tensor]:
         """The coefficients [U, K, 6, P, 1] of a round, for each group."""
-        rows = coefficients(self._steps, updates, self._hp, list(self.networks.values()))
+        rows = coefficients(self._steps, updates, self._hp, self._trained)
         own = (
             rows[: request.shape[0], :, :, part]
             for request, part in zip(requests, self._parts, strict=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 from evorl.algorithms import Algorithm, Hyperparameters, Loss
 from evorl.errors import ConfigError
 from evorl.experience import RolloutBatch, Samples
-from evorl.networks import Layout, Masks, Weights, bind
+from evorl.networks import NORMALIZER, Layout, Masks, Weights, bind, scale_of
 from evorl.population.group import Group, Matrices
 from evorl.population.optimizer import Coefficients, adam_, clip_, limits_of, norm_of, stopped
 
@@ -46,7 +46,7 @@ def updates_of(
     group: Group, samples: AnySamples, numbers: Tensor
 ) -> Iterator[tuple[Any, tuple[Tensor, ...]]]:
     """Batch and each network's coefficients [6, P, 1] of every update of a round."""
-    round_ = samples.batches(group.hyperparameters["gamma"])
+    round_ = samples.batches(group.hyperparameters["gamma"], scale_of(group.normalizer))
     kind: Any = type(round_)
     batches = map(kind, *(field.unbind(0) for field in round_))
     each = zip(*(own.unbind(0) for own in numbers.unbind(1)), strict=True)
@@ -170,17 +170,20 @@ def functional_update(group: Group, algorithm: Algorithm) -> UpdateFunction:
         going: Tensor,
     ) -> tuple[Found, Matrices, Tensor]:
         hp = Hyperparameters(names, values)
-        widths = {name: [mask.units.shape[2] for mask in own] for name, own in masks.items()}
+        widths = widths_of(masks)
         online, old = (layout.views_of(each, widths) for each in before[:2])
-        targets = bind(networks, old, masks)
+        statistics = {name: online.pop(name) for name in layout.statistics}
+        targets = bind(networks, {**old, **statistics}, masks)
 
         def total(views: Views) -> LossAndRest:
-            lost = _per_agent(algorithm.loss(bind(networks, views, masks), targets, batch, hp))
+            own = bind(networks, {**views, **statistics}, masks)
+            lost = _per_agent(algorithm.loss(own, targets, batch, hp))
             stop = () if lost.stop is None else (lost.stop,)  # there can be no None here
             return lost.loss.sum(), (_priority(lost.priority, batch), lost.loss, *stop)
 
         if closed:
-            by_hand = algorithm.gradients(bind(networks, online, masks), targets, batch, hp)
+            own = bind(networks, {**online, **statistics}, masks)
+            by_hand = algorithm.gradients(own, targets, batch, hp)
             found = Found(layout.join(by_hand.segments), by_hand.priority, None)
         else:
             segments, rest = torch.func.grad(total, has_aux=True)(online)
@@ -193,6 +196,18 @@ def functional_update(group: Group, algorithm: Algorithm) -> UpdateFunction:
         return found, _moved(layout, widths, before, found.gradient, numbers, norm), going
 
     return update
+
+
+def widths_of(masks: Mapping[str, Masks]) -> dict[str, list[int]]:
+    """Of the layers of each network, as symbols where it is compiled."""
+    return {name: [mask.units.shape[2] for mask in own] for name, own in masks.items()}
+
+
+def reward_scale(layout: Layout, theta: Tensor, masks: Mapping[str, Masks]) -> Tensor | None:
+    """What a group's rewards are multiplied by, [P], from its matrix; for torch.compile."""
+    if not layout.statistics:
+        return None
+    return scale_of(layout.views_of(theta, widths_of(masks))[NORMALIZER])
 
 
 def _moved(
@@ -214,8 +229,11 @@ def _moved(
         step_(numbers.select(0, 0), after, gradient, scratch, limits, norm)
         return after
     parts = []
-    for k, own in enumerate(slices.values()):
+    for k, (name, own) in enumerate(slices.items()):
         part = Matrices(*(matrix[:, own].clone() for matrix in before))
+        if name in layout.statistics:  # behind all networks, and as they were
+            parts.append(part)
+            continue
         change = gradient[:, own].clone()
         scratch, limits = torch.empty_like(change), limits_of(part.v)
         step_(numbers.select(0, k), part, change, scratch, limits, norm)

@@ -30,9 +30,11 @@ from evorl.errors import ConfigError
 from evorl.evolution import first_problem
 from evorl.genome import Genome
 from evorl.networks import (
+    NORMALIZER,
     VALUE,
     NetworkSpec,
     Parameters,
+    ParameterSpec,
     PlainNetwork,
     Spec,
     freeze,
@@ -196,13 +198,15 @@ class Agent(nn.Module):
         super().__init__()
         self.saved = saved
         self.networks: dict[str, PlainNetwork] = {}  # not a ModuleDict, which refuses some names
+        statistics = network_part(saved.parameters, NORMALIZER)
         for name, spec in saved.specs.items():
             own = network_part(saved.parameters, name)
             if isinstance(spec, NetworkSpec):
                 plain = dataclasses.replace(spec, mask=0)
-                self.networks[name] = to_module(plain, saved.genome.architectures[name], own)
+                architecture = saved.genome.architectures[name]
+                self.networks[name] = to_module(plain, architecture, own, statistics)
                 self.add_module(f"network_{name}", self.networks[name])
-            else:
+            elif isinstance(spec, ParameterSpec):
                 self.register_parameter(f"parameter_{name}", nn.Parameter(own[VALUE].clone()))
         self.scaled = Scaled(saved.interface)
         self.eval()

@@ -30,7 +30,7 @@ from evorl.experience import (
 )
 from evorl.genome import Architecture, Genome
 from evorl.machine import check_fits, set_threads
-from evorl.networks import NetworkSpec, row_shapes
+from evorl.networks import NORMALIZER, NetworkSpec, NormalizerSpec, row_shapes
 from evorl.population import Population, kinds_of, wants_compiling
 from evorl.reporting import Console, Tracking
 from evorl.runs import RunDirectory
@@ -125,16 +125,21 @@ def env_spec(config: RunConfig) -> EnvSpec:
     )
 
 
-def observation_spec(observation: ObservationSpec) -> NetworkSpec:
+def observation_spec(observation: ObservationSpec, normalize: bool = False) -> NetworkSpec:
     """The inputs of networks that read such observations; outputs are the algorithm's to say."""
+    if normalize and observation.kind != "vector":
+        raise ConfigError(
+            "env.normalize.observations: must be false, as the environment's observations are"
+            f" {observation.kind}; only vectors are normalised"
+        )
     if observation.kind == "image":
         channels, height, width = observation.shape
         return NetworkSpec(0, 0, image=(channels, height, width), scale=observation.scale)
     if observation.kind == "discrete":
         assert observation.n is not None
         return NetworkSpec(observation.n, 0, one_hot=True)
-    inputs = observation.shape[0] - observation.mask
-    return NetworkSpec(inputs, 0, scale=observation.scale, mask=observation.mask)
+    inputs, scale = observation.shape[0] - observation.mask, observation.scale
+    return NetworkSpec(inputs, 0, scale=scale, mask=observation.mask, normalize=normalize)
 
 
 def make_algorithm(config: RunConfig) -> Algorithm:
@@ -158,8 +163,9 @@ def make_networks(
     config: RunConfig, observation: ObservationSpec, action: ActionSpec
 ) -> dict[str, Trained]:
     """The networks of every agent, for this environment."""
-    algorithm = make_algorithm(config)
-    networks = algorithm.networks(observation_spec(observation), action)
+    algorithm, normalize = make_algorithm(config), config.env.normalize
+    reads = observation_spec(observation, normalize.observations)
+    networks = algorithm.networks(reads, action)
     known = algorithm.hyperparameters
     for name, own in networks.items():
         used = [own.lr, own.max_grad_norm, own.tau, own.period, own.every]
@@ -167,7 +173,13 @@ def make_networks(
             what = f"network {name!r} is trained by {unknown!r}, which is no hyperparameter"
             hint = did_you_mean(unknown, known)
             raise ConfigError(f"algorithm.name: {algorithm.name!r}: {what}{hint}")
-    return networks
+    if not (normalize.observations or normalize.rewards):
+        return networks
+    if NORMALIZER in networks:
+        what = f"network {NORMALIZER!r} has the name of env.normalize's statistics; rename it"
+        raise ConfigError(f"algorithm.name: {algorithm.name!r}: {what}")
+    size = reads.inputs if normalize.observations else 0
+    return networks | {NORMALIZER: Trained(NormalizerSpec(size, normalize.rewards))}
 
 
 def make_evolve(
