@@ -72,6 +72,9 @@ class RolloutBuffer:
         values = (obs, action, reward, next_obs, terminated, ended, there)
         for field, value in zip(self._fields.values(), values, strict=True):
             field[:, self.length] = value.reshape(self.num_replays, self.num_envs, *value.shape[1:])
+        if self.length:  # an environment may raise in the middle of an episode: it was cut before
+            missing = ~self._fields["valid"][:, self.length]
+            self._fields["ended"][:, self.length - 1] |= missing
         self.length += 1
 
     def field(self, name: str) -> Tensor:

@@ -1,6 +1,7 @@
 """Whole training runs as a user starts them: in one process, or on ranks."""
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -191,6 +192,20 @@ def deterministic(directory):
     files = {name: (directory / name).read_bytes() for name in ("lineage.jsonl",)}
     files |= {f"best/{path.name}": path.read_bytes() for path in (directory / "best").iterdir()}
     return files, newest(directory)
+
+
+def same_but_mesh(one, two):
+    """Checkpoints that differ in nothing but the ranks that wrote them."""
+    (name, files), (other_name, others) = newest(one), newest(two)
+    assert name == other_name
+    assert files.keys() == others.keys()
+    for file in files.keys() - {"manifest.json"}:
+        assert files[file] == others[file], file
+    manifests = [json.loads(own["manifest.json"]) for own in (files, others)]
+    for manifest in manifests:
+        manifest.pop("sha256")
+        manifest["state"].pop("mesh")
+    assert manifests[0] == manifests[1]
 
 
 def wait_for(condition, limit=60):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from .runs import Run, configured, deterministic, launch_world, newest, train
+from .runs import Run, configured, deterministic, launch_world, newest, same_but_mesh, train
 
 pytestmark = pytest.mark.slow
 
@@ -14,20 +14,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     return train(tmp_path_factory.mktemp("alone"), real=True)
-
-
-def same_but_mesh(one, two):
-    """Checkpoints that differ in nothing but the ranks that wrote them."""
-    (name, files), (other_name, others) = newest(one), newest(two)
-    assert name == other_name
-    assert files.keys() == others.keys()
-    for file in files.keys() - {"manifest.json"}:
-        assert files[file] == others[file], file
-    manifests = [json.loads(own["manifest.json"]) for own in (files, others)]
-    for manifest in manifests:
-        manifest.pop("sha256")
-        manifest["state"].pop("mesh")
-    assert manifests[0] == manifests[1]
 
 
 def test_two_ranks_are_one_process(alone, tmp_path):
