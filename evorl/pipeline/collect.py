@@ -14,6 +14,7 @@ from evorl.algorithms import NoiseStreams
 from evorl.distributed import World
 from evorl.envs import Step, VectorEnv
 from evorl.experience import NStep, ReplayBuffer, RolloutSampler, Sampler, Transitions
+from evorl.networks import NORMALIZER
 from evorl.pipeline.context import Context, count_failures
 from evorl.population import Population
 from evorl.runs import serialise
@@ -48,6 +49,7 @@ class Collect:
             env.num_envs, n_step, spec.shape, spec.dtype, action.shape, action.dtype
         )
         self._agent_of = np.arange(env.num_envs) // self.num_envs
+        self._normalizes = NORMALIZER in population.specs
         self._obs: npt.NDArray[np.generic] | None = None
 
     def __call__(self, context: Context) -> None:
@@ -58,6 +60,8 @@ class Collect:
         with context.timer("act"):
             context.exploration = self.population.exploration(context.agent_steps)
             grid = obs.reshape(*shape, *obs.shape[1:])
+            if self._normalizes:
+                self._observe(grid)
             actions = self.population.act(grid, self.noise.draw(), context.exploration)
             actions = actions.reshape(len(obs), *actions.shape[2:])
         with context.timer("step"):
@@ -65,6 +69,10 @@ class Collect:
         count_failures(context, self.env.failures)
         context.env_steps += len(step.reward) if step.valid is None else int(step.valid.sum())
         step = self._of_the_living(step)
+        if self._normalizes:
+            valid = None if step.valid is None else step.valid.reshape(shape)
+            ended = (step.terminated | step.truncated).reshape(shape)
+            self.population.observe_rewards(step.reward.reshape(shape), ended, valid)
         with context.timer("store"):
             self._keep(obs, actions, step)
         self._count(context, step)
@@ -94,6 +102,9 @@ class Collect:
             return step
         living = self.population.alive[self._agent_of]
         return step._replace(valid=living if step.valid is None else living & step.valid)
+
+    def _observe(self, obs: Array) -> None:
+        self.population.observe(obs)
 
     def _keep(self, obs: Array, actions: Array, step: Step) -> None:
         if step.failed is not None:
@@ -131,6 +142,9 @@ class CollectRollout(Collect):
         buffer: Any = sampler.rollout
         super().__init__(world, population, env, buffer, sampler, n_step=1, seed=seed, first=first)
         self.rollout = sampler.rollout
+
+    def _observe(self, obs: Array) -> None:
+        """When the rollout is learned from: until then all of it is seen alike."""
 
     def _keep(self, obs: Array, actions: Array, step: Step) -> None:
         ends = (step.next_obs, step.terminated, step.truncated)

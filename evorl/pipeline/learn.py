@@ -14,7 +14,14 @@ from torch import Tensor
 from evorl.algorithms import advantages
 from evorl.config import BudgetConfig, ReplayConfig
 from evorl.distributed import World
-from evorl.experience import ReplayBuffer, ReplayLoader, RolloutSampler, Sampler, linear_beta
+from evorl.experience import (
+    ReplayBuffer,
+    ReplayLoader,
+    RolloutSampler,
+    Sampler,
+    linear_beta,
+    scaled_rewards,
+)
 from evorl.pipeline.budget import generation_ends
 from evorl.pipeline.context import Context
 from evorl.population import Population
@@ -120,6 +127,7 @@ class LearnRollout:
             samples = self.loader.draw(requests)
         with context.timer("update"):
             learned = population.learn(samples, requests)
+        population.observe(rollout.field("obs").flatten(1, 2).cpu().numpy())
         rollout.clear()
         bury(self.world, population, alive)
         context.agent_updates = context.agent_updates + learned.updates
@@ -145,7 +153,7 @@ class LearnRollout:
             return own.reshape(shape).transpose(0, 1)  # [T, P, N]
 
         advantage = advantages(
-            by_time(rollout.field("reward")),
+            scaled_rewards(by_time(rollout.field("reward")), population.reward_scale()),
             by_time(value),
             by_time(next_value),
             by_time(rollout.field("terminated")),

@@ -249,7 +249,7 @@ class Population:
             data = encode(spec, self._tensor(obs), self.dtype)
             self._merge("obs", data, self.alive[:, None].repeat(obs.shape[1], 1))
 
-    def observe_rewards(self, reward: Floats, ended: Bools, valid: Bools | None = None) -> None:
+    def observe_rewards(self, reward: Array, ended: Bools, valid: Bools | None = None) -> None:
         """Take a step's rewards [P, N] into the statistics of discounted returns.
 
         Args:

@@ -12,6 +12,7 @@ from evorl.networks.spec import NORMALIZER, NetworkSpec, NormalizerSpec
 from evorl.shipping.play import select_agent
 from evorl.training.build import make_networks
 from evorl.training.trainer import train
+from tests.training.test_saving import again, content, run
 
 ACTION = ActionSpec("discrete", 2)
 VECTOR = ObservationSpec("vector", (4,), np.dtype(np.float32))
@@ -72,7 +73,10 @@ def test_a_network_of_that_name():
         specs(name, "env.normalize.rewards=true")
 
 
-def test_a_run_saves_them_with_its_agents(tmp_path):
+@pytest.mark.parametrize(
+    "learning", [{"learning_starts": 16}, {"name": "ppo", "rollout_steps": 20}]
+)
+def test_a_run_gathers_them_and_saves_them_with_its_agents(tmp_path, learning):
     both = {"observations": True, "rewards": True}
     config = parse_config(
         {
@@ -80,7 +84,7 @@ def test_a_run_saves_them_with_its_agents(tmp_path):
             "network": {"hidden": [8]},
             "population": {"size": 2},
             "evolution": {"method": "none"},
-            "algorithm": {"batch_size": 8, "learning_starts": 16},
+            "algorithm": {"batch_size": 8, **learning},
             "evaluation": {"every": 50, "episodes": 2, "confirm_episodes": 2, "final_episodes": 2},
             "budget": {"env_steps": 400},
             "run": {"folder": str(tmp_path)},
@@ -88,6 +92,19 @@ def test_a_run_saves_them_with_its_agents(tmp_path):
     )
     path = train(config).directory
     agent = load_agent(path / "best").saved
-    assert {f"{NORMALIZER}.obs_mean", f"{NORMALIZER}.return_var"} <= agent.parameters.keys()
+    assert agent.parameters[f"{NORMALIZER}.obs_var"].std() > 0
+    assert agent.parameters[f"{NORMALIZER}.return_var"] > 1  # a reward of 1 in every step
     for id in (None, 0, 1):  # of the best, and from the newest checkpoint
-        assert select_agent(path, id).agent.specs == agent.specs
+        found = select_agent(path, id).agent
+        assert found.specs == agent.specs
+        if id is not None:
+            assert found.parameters[f"{NORMALIZER}.obs_samples"].item() >= 190  # two generations
+            assert found.parameters[f"{NORMALIZER}.return_samples"].item() >= 190
+
+
+def test_resumed_they_are_the_same_to_the_bit(tmp_path):
+    options = ["env.normalize.observations=true", "env.normalize.rewards=true"]
+    expected = content(run(tmp_path / "whole", *options))
+    directory = run(tmp_path / "cut", *options, "budget.env_steps=200")
+    found = content(again(directory, "budget.env_steps=400"))
+    assert found["population.safetensors"] == expected["population.safetensors"]
