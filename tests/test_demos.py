@@ -48,6 +48,14 @@ def test_demo_online(capsys):
     assert f"mean return {returns[0].mean():6.1f}" in lines[0]
 
 
+def test_demo_continuous(capsys):
+    returns = demo("demo_continuous").main(rounds=40, warm_up=20)
+    assert returns.shape == (4, 20)
+    assert ((returns < 0) & np.isfinite(returns)).all()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == [f"agent {i}" for i in range(4)]
+
+
 @pytest.mark.parametrize("path", sorted(SHIPPED), ids=lambda path: path.parent.name + path.stem)
 def test_shipped_config(path, tmp_path):
     own = LEARNING[load_config(path).algorithm.experience]

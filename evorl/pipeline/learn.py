@@ -106,7 +106,10 @@ class Learn:
 
 
 class LearnRollout:
-    """All epochs of a rollout as one round of updates, when it is full or a generation ends."""
+    """All epochs of a rollout as one round of updates, when it is full.
+
+    At a generation's end half a rollout is enough; less is dropped.
+    """
 
     def __init__(self, world: World, population: Population, sampler: RolloutSampler) -> None:
         self.world, self.population, self.sampler = world, population, sampler
@@ -115,9 +118,12 @@ class LearnRollout:
 
     def __call__(self, context: Context) -> None:
         """Judge what was done, and learn from it."""
-        if not self.rollout.full and not generation_ends(context):
-            return
         population, rollout = self.population, self.rollout
+        if not rollout.full and not generation_ends(context):
+            return
+        if 2 * rollout.length < rollout.steps:  # too few for epochs of their own
+            rollout.clear()
+            return
         values = {name: population.hyperparameter(name) for name in population.groups[0].names}
         items = int(rollout.sizes[0])
         requests = population.requests(*population.algorithm.minibatches(values, items))
