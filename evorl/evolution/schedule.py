@@ -102,9 +102,10 @@ def config_for_schedule(
     options: dict[str, dict[str, Any]] = {
         "network": network,
         "algorithm": schedule.at(0) | {"name": schedule.algorithm},
-        "replay": {"share": "agent"},  # it has nobody to share with
         "budget": {"env_steps": schedule.steps, "counts": "training"},
     }
+    if config.algorithm.experience == "replay":
+        options["replay"] = {"share": "agent"}  # it has nobody to share with
     fixed = {(name,) for name in sections} | {(s, name) for s in options for name in options[s]}
     for text in overrides:
         refuse_override(text, fixed, "is fixed by the schedule that is replayed; leave it out")

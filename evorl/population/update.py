@@ -8,6 +8,7 @@ program; and where several ranks train the same agents the gradient is averaged 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -110,8 +111,8 @@ def eager_round(
                 if average is not None:  # one that stops on a rank stops on all that train it
                     _average([stop := stop.to(groups[i].theta)], average)
                 going[i] &= stop.unsqueeze(1) == 0
-                found[i][-1] = _of_those(going[i], found[i][-1])
                 made[i] += going[i].squeeze(1)
+                found[i][-1] = of_the_going(found[i][-1], going[i])
                 numbers_of = tuple(stopped(own, going[i]) for own in numbers_of)
             norm = norm_of(groups[i].gradient) if algorithm.clips_together else None
             for own, columns in zip(numbers_of, groups[i].columns, strict=True):
@@ -125,10 +126,9 @@ def eager_round(
     return [own._replace(made=count) for own, count in zip(outcomes, made, strict=True)]
 
 
-def _of_those(going: Tensor, found: Found) -> Found:
-    """Without the losses of agents that make no more updates; going [P, 1]."""
-    if found.loss is None:
-        return found
+def of_the_going(found: Found, going: Tensor) -> Found:
+    """Without the losses of agents that have stopped; going [P, 1]."""
+    assert found.loss is not None  # only a loss can stop them
     return found._replace(loss=torch.where(going.select(1, 0), found.loss, 0))
 
 
@@ -146,8 +146,8 @@ def outcome_of(algorithm: Algorithm, found: Sequence[Found], weight: Tensor) -> 
         return Outcome(torch.zeros_like(weight), weight.new_zeros(weight.shape[1]))
     priorities = torch.stack([own.priority for own in found])
     losses = [own.loss for own in found if own.loss is not None]
-    if losses:
-        return Outcome(priorities, torch.stack(losses).sum(0))
+    if losses:  # in order: how one tensor is summed depends on how many agents there are
+        return Outcome(priorities, reduce(torch.add, losses))
     return Outcome(priorities, algorithm.loss_of(priorities, weight).sum(0))
 
 
@@ -190,8 +190,8 @@ def functional_update(group: Group, algorithm: Algorithm) -> UpdateFunction:
             found = Found(layout.join(segments), *rest)
         if found.stop is not None:
             going = going & ~found.stop.unsqueeze(1)
-            found = _of_those(going, found)
             numbers = torch.stack([stopped(own, going) for own in numbers.unbind(0)])
+            found = of_the_going(found, going)
         norm = norm_of(found.gradient) if algorithm.clips_together else None
         return found, _moved(layout, widths, before, found.gradient, numbers, norm), going
 
