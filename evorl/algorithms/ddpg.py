@@ -117,6 +117,11 @@ class DDPG(ActorCritic):
         )
         return {"actor": actor} | self.critic_networks(observation, action, "policy_delay")
 
+    @property
+    def unused(self) -> frozenset[str]:
+        """Without noise there is nothing to clip."""
+        return frozenset() if self.target_noise > 0 else frozenset({"target_noise_clip"})
+
     def loss_noise(self, action: ActionSpec) -> int:
         """Noise on the target's actions."""
         return continuous_actions(self, action) if self.target_noise > 0 else 0

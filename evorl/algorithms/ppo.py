@@ -49,9 +49,9 @@ class PPO(PolicyGradient):
         return True
 
     def minibatches(self, values: Mapping[str, Floats], items: int) -> tuple[Ints, Ints]:
-        """Each agent's own epochs, of minibatches of its own size."""
-        size = np.minimum(values["batch_size"].astype(np.int64), items)
-        return values["epochs"].astype(np.int64) * (items // size), size
+        """Each agent's own epochs, of minibatches of its own size, or of smaller even ones."""
+        count = -(-items // values["batch_size"].astype(np.int64))
+        return values["epochs"].astype(np.int64) * count, items // count
 
     def loss(
         self, networks: Networks, targets: Networks, batch: RolloutBatch, hp: Hyperparameters

@@ -113,6 +113,10 @@ class RunConfig(Section):
         self._check_agents()
         if self.algorithm.experience == "replay" and "batch_size" in self.algorithm.hyperparameters:
             self._check_replay()
+        if self.algorithm.experience == "rollout":
+            steps, every = self.algorithm.rollout_steps, self.evaluation.every
+            if steps > every:  # none would ever be full
+                refuse("algorithm.rollout_steps", f"be at most evaluation.every, {every}", steps)
         if self.mesh.data > (episodes := self.evaluation.episodes):
             rule = f"be at most evaluation.episodes, which its ranks share, {episodes}"
             refuse("mesh.data", rule, self.mesh.data)
@@ -188,10 +192,15 @@ def _class(kind: str, data: Any, path: tuple[str, ...], default: str) -> Any:
         raise ValidationError.from_exception_data("RunConfig", [line]) from None
 
 
-def unused_options(config: RunConfig, images: bool) -> list[str]:
-    """A line on each option that was changed, but has no effect given the others."""
+def unused_options(
+    config: RunConfig, images: bool, dueling: bool = True, spread: bool = True
+) -> list[str]:
+    """A line on each option that was changed, but has no effect given the others.
+
+    Whether there are images, heads that can be dueling, and a learned spread of actions.
+    """
     found: dict[str, str] = {}
-    for holds, why, patterns in _rules(config, images):
+    for holds, why, patterns in _rules(config, images, dueling, spread):
         for path, value in _changed(config) if holds else ():
             if any(fnmatch(path, pattern) for pattern in patterns.split()):
                 found.setdefault(path, f"{path}={value} has no effect with {why}")
@@ -202,7 +211,9 @@ def unused_options(config: RunConfig, images: bool) -> list[str]:
     return list(found.values())
 
 
-def _rules(config: RunConfig, images: bool) -> Iterator[tuple[bool, str, str]]:
+def _rules(
+    config: RunConfig, images: bool, dueling: bool, spread: bool
+) -> Iterator[tuple[bool, str, str]]:
     """Whether a rule holds, what it is, and the options that then have no effect."""
     method, mutation = config.evolution.method, config.evolution.mutation
     why = "one agent" if method == "evolution" else f"evolution.method: {method}"
@@ -219,6 +230,8 @@ def _rules(config: RunConfig, images: bool) -> Iterator[tuple[bool, str, str]]:
     for name in config.drawn:
         yield True, f"agents that draw it from evolution.spaces.{name}", f"algorithm.{name}"
     convolutions = "network.channels* network.kernels network.strides *.mutation.*channels"
+    yield not dueling, "networks that give no values of actions", "network.dueling"
+    yield not spread, "actions that are choices", "algorithm.initial_log_std"
     yield not images, "observations that are no images", convolutions
     shapes = "*.mutation.*layer* *.mutation.*units *.mutation.*channels"
     yield not mutation.architecture, "architecture: 0", shapes

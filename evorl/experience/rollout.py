@@ -122,8 +122,14 @@ class RolloutSampler(Sampler):
         slots = layout.padding.copy()
         slots[layout.positions] = self._first_slots[layout.agents] + drawn
         index = torch.from_numpy(slots).to(self.rollout.device)
-        valid = torch.index_select(self.rollout.field("valid").flatten(), 0, index)
-        return RolloutBatch(**self.rollout.gather(index), weight=layout.scale * valid)
+        weight, valid = layout.scale, self.rollout.field("valid").flatten().cpu().numpy()
+        if not valid.all():  # those that are steps share a batch's weight
+            there = valid[slots[layout.positions]].astype(np.float64)
+            shares = np.maximum(np.add.reduceat(there, layout.batches), 1)[layout.batch_of]
+            flat = np.zeros(len(slots))
+            flat[layout.positions] = there / shares
+            weight = torch.from_numpy(flat).to(layout.scale)
+        return RolloutBatch(**self.rollout.gather(index), weight=weight)
 
     def inherit(self, parents: IntArray) -> None:
         """A rollout is of its own agent."""

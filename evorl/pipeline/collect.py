@@ -15,12 +15,14 @@ from evorl.distributed import World
 from evorl.envs import Step, VectorEnv
 from evorl.experience import NStep, ReplayBuffer, RolloutSampler, Sampler, Transitions
 from evorl.networks import NORMALIZER
+from evorl.pipeline.budget import generation_ends
 from evorl.pipeline.context import Context, count_failures
 from evorl.population import Population
 from evorl.runs import serialise
 from evorl.seeding import generator, integers
 
 Array = npt.NDArray[Any]
+SEEN = 64  # steps whose observations enter the statistics together
 
 
 class Collect:
@@ -49,6 +51,7 @@ class Collect:
             env.num_envs, n_step, spec.shape, spec.dtype, action.shape, action.dtype
         )
         self._agent_of = np.arange(env.num_envs) // self.num_envs
+        self._seen: list[Array] = []  # observations that are not in the statistics yet
         self._normalizes = NORMALIZER in population.specs
         self._obs: npt.NDArray[np.generic] | None = None
 
@@ -61,7 +64,7 @@ class Collect:
             context.exploration = self.population.exploration(context.agent_steps)
             grid = obs.reshape(*shape, *obs.shape[1:])
             if self._normalizes:
-                self._observe(grid)
+                self._observe(grid, generation_ends(context))
             actions = self.population.act(grid, self.noise.draw(), context.exploration)
             actions = actions.reshape(len(obs), *actions.shape[2:])
         with context.timer("step"):
@@ -103,8 +106,12 @@ class Collect:
         living = self.population.alive[self._agent_of]
         return step._replace(valid=living if step.valid is None else living & step.valid)
 
-    def _observe(self, obs: Array) -> None:
-        self.population.observe(obs)
+    def _observe(self, obs: Array, last: bool) -> None:
+        """Many at once: a few beside a million would be lost in rounding."""
+        self._seen.append(obs.copy())
+        if last or len(self._seen) == SEEN:
+            self.population.observe(np.concatenate(self._seen, 1))
+            self._seen.clear()
 
     def _keep(self, obs: Array, actions: Array, step: Step) -> None:
         if step.failed is not None:
@@ -143,7 +150,7 @@ class CollectRollout(Collect):
         super().__init__(world, population, env, buffer, sampler, n_step=1, seed=seed, first=first)
         self.rollout = sampler.rollout
 
-    def _observe(self, obs: Array) -> None:
+    def _observe(self, obs: Array, last: bool) -> None:
         """When the rollout is learned from: until then all of it is seen alike."""
 
     def _keep(self, obs: Array, actions: Array, step: Step) -> None:

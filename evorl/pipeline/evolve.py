@@ -161,5 +161,7 @@ class FollowSchedule:
         ]
         if genomes != old:
             alive = population.alive
+            returns = population.returns
             population.rebuild(genomes, [population.state(i) for i in range(population.size)])
+            population.returns = returns  # their episodes continue
             population.alive = alive

@@ -124,6 +124,9 @@ class LearnRollout:
         if 2 * rollout.length < rollout.steps:  # too few for epochs of their own
             rollout.clear()
             return
+        if population.unobserved:  # the first rollout only shows what observations are like
+            self._forget()
+            return
         values = {name: population.hyperparameter(name) for name in population.groups[0].names}
         items = int(rollout.sizes[0])
         requests = population.requests(*population.algorithm.minibatches(values, items))
@@ -133,12 +136,16 @@ class LearnRollout:
             samples = self.loader.draw(requests)
         with context.timer("update"):
             learned = population.learn(samples, requests)
-        population.observe(rollout.field("obs").flatten(1, 2).cpu().numpy())
-        rollout.clear()
+        self._forget()
         bury(self.world, population, alive)
         context.agent_updates = context.agent_updates + learned.updates
         context.updates += int(learned.updates.sum())
         context.loss = np.where(learned.updates > 0, learned.loss, context.loss)
+
+    def _forget(self) -> None:
+        """Only now do its observations change what agents see."""
+        self.population.observe(self.rollout.field("obs").flatten(1, 2).cpu().numpy())
+        self.rollout.clear()
 
     def refill(self, context: Context) -> None:
         """A rollout begins with every generation: there is nothing to fill first."""

@@ -93,7 +93,9 @@ class CompiledRounds:
         Samples are [U, P, B, ...], and coefficients [U, K, 6, P, 1].
         """
         if not len(numbers):
-            return Outcome(torch.zeros_like(samples.weight), group.theta.new_zeros(group.size))
+            none = group.theta.new_zeros(group.size)
+            made = none.long() if self.algorithm.may_stop else None
+            return Outcome(torch.zeros_like(samples.weight), none, made)
         while self._ways:
             try:
                 return self._ways[-1](group, samples, numbers)

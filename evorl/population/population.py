@@ -112,7 +112,7 @@ class Population:
             self.groups.append(group)
             self.members.append(np.array(numbers, dtype=np.int64))
         self.alive = np.ones(len(self.genomes), dtype=bool)
-        self._returns: Floats | None = None  # [P, N] discounted, of the running episodes
+        self.returns: Floats | None = None  # [P, N] discounted, of the running episodes
         self._requests: dict[bytes, list[SampleRequest]] = {}  # by what each agent is to do
         self._lay_out_numbers()
 
@@ -249,6 +249,14 @@ class Population:
             data = encode(spec, self._tensor(obs), self.dtype)
             self._merge("obs", data, self.alive[:, None].repeat(obs.shape[1], 1))
 
+    @property
+    def unobserved(self) -> bool:
+        """Whether some living agent's observations are to be normalised, and none were seen yet."""
+        counts = [own.normalizer.get("obs_samples") for own in self.groups]
+        alive = [torch.from_numpy(self.alive[numbers]) for numbers in self.members]
+        pairs = zip(counts, alive, strict=True)
+        return any(own is not None and bool((own.cpu()[is_] == 0).any()) for own, is_ in pairs)
+
     def observe_rewards(self, reward: Array, ended: Bools, valid: Bools | None = None) -> None:
         """Take a step's rewards [P, N] into the statistics of discounted returns.
 
@@ -261,11 +269,11 @@ class Population:
             return
         there = self.alive[:, None].repeat(reward.shape[1], 1)
         there = there if valid is None else there & valid
-        before = np.zeros(reward.shape) if self._returns is None else self._returns
+        before = np.zeros(reward.shape) if self.returns is None else self.returns
         gamma = self.hyperparameter("gamma")[:, None]
         returns = np.where(there, gamma * before + reward, 0)
         self._merge("return", self._tensor(returns[..., None]), there)
-        self._returns = np.where(ended, 0, returns)
+        self.returns = np.where(ended, 0, returns)
 
     def reward_scale(self) -> Tensor | None:
         """What rewards are multiplied by when they are learned from, [P]; None: they are not."""

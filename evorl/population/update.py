@@ -111,6 +111,7 @@ def eager_round(
                 if average is not None:  # one that stops on a rank stops on all that train it
                     _average([stop := stop.to(groups[i].theta)], average)
                 going[i] &= stop.unsqueeze(1) == 0
+                groups[i].gradient.masked_fill_(~going[i], 0)  # it may not be finite
                 made[i] += going[i].squeeze(1)
                 found[i][-1] = of_the_going(found[i][-1], going[i])
                 numbers_of = tuple(stopped(own, going[i]) for own in numbers_of)
@@ -192,6 +193,7 @@ def functional_update(group: Group, algorithm: Algorithm) -> UpdateFunction:
             going = going & ~found.stop.unsqueeze(1)
             numbers = torch.stack([stopped(own, going) for own in numbers.unbind(0)])
             found = of_the_going(found, going)
+            found = found._replace(gradient=torch.where(going, found.gradient, 0))
         norm = norm_of(found.gradient) if algorithm.clips_together else None
         return found, _moved(layout, widths, before, found.gradient, numbers, norm), going
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
+import numpy as np
+
 from evorl import pipeline
 from evorl.algorithms import Algorithm, Trained
 from evorl.config import NetworkConfig, RunConfig, did_you_mean
@@ -271,7 +273,14 @@ def make_experience(config: RunConfig, world: World, env: VectorEnv) -> Sampler:
     if algorithm.experience == "rollout":
         sizes = (algorithm.rollout_steps, len(agents), config.env.num_envs)
         kinds = ((obs.shape, obs.dtype), (action.shape, action.dtype))
-        return RolloutSampler(RolloutBuffer(*sizes, *kinds, world.device), streams)
+        rollout = RolloutBuffer(*sizes, *kinds, world.device)
+        each = math.prod(obs.shape) * obs.dtype.itemsize  # bytes
+        for agent in agents:  # as if all were like it
+            values = {n: np.array([v]) for n, v in config.agent_hyperparameters(agent).items()}
+            updates, batch = algorithm.minibatches(values, rollout.capacity)
+            draws = int(updates[0] * batch[0]) * len(agents)
+            check_fits(draws * each, f"algorithm.rollout_steps={sizes[0]}", "use fewer, or epochs")
+        return RolloutSampler(rollout, streams)
     buffer = ReplayBuffer(
         replay.capacity,
         obs.shape,

@@ -119,10 +119,19 @@ def _introduce(run: Run) -> None:
         mesh = f"population {world.population} × data {world.data}"
         console.say(f"ranks:        {world.size} on {world.device.type}, {mesh}")
     console.say(f"run:          {run.storage.directory.path}")
-    for line in unused_options(
-        config, images=any(getattr(spec, "image", None) for spec in population.specs.values())
-    ):
+    specs = population.specs.values()
+    images, dueling = (any(getattr(s, name, None) for s in specs) for name in ("image", "dueling"))
+    for line in unused_options(config, images, dueling, spread="log_std" in population.specs):
         console.warn(line)
+    if config.algorithm.experience == "rollout":
+        steps = config.algorithm.rollout_steps
+        every = config.evaluation.every
+        lost = every % steps
+        if 0 < 2 * lost < steps:
+            console.warn(
+                f"the last {lost} of evaluation.every={every} steps are too few of a rollout to"
+                f" learn from; make it a multiple of algorithm.rollout_steps={steps}"
+            )
     if limit is not None and config.evaluation.every < 2 * limit:
         console.warn(
             f"evaluation.every={config.evaluation.every} is less than two episodes of up to {limit}"

@@ -655,3 +655,11 @@ def test_every_option_has_a_description_of_one_line() -> None:
         description = option.get("description", "")
         assert description.endswith("."), f"{section}.{name} has no description"
         assert "\n" not in description
+
+
+def test_a_rollout_fits_into_a_generation():
+    data = {"env": {"id": "X"}, "algorithm": {"name": "ppo", "rollout_steps": 2048}}
+    with pytest.raises(ConfigError) as caught:
+        parse_config(data)
+    rule = "algorithm.rollout_steps: must be at most evaluation.every, 1000, got 2048"
+    assert rule in str(caught.value)

@@ -93,7 +93,7 @@ def test_rows_that_are_no_steps_weigh_nothing():
     valid = np.array([True, False, True, True, True, True])
     buffer.push(obs, np.arange(P * N), np.ones(P * N), obs, none, none, valid)
     _, parts = draw(buffer, np.ones(P, np.int64), np.full(P, N))
-    assert sorted(parts[0].weight[0, 0].tolist()) == [0, 0.5]
+    assert sorted(parts[0].weight[0, 0].tolist()) == [0, 1]  # the other one is all there is
     assert buffer.field("ended")[0, 0].tolist() == [False, True]
 
 
