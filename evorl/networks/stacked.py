@@ -97,6 +97,7 @@ class BoundNetwork:
         self.stacked, self.views, self.masks = stacked, views, masks
         self.statistics = statistics if stacked.spec.normalize else None
         self.weights = layer_views(views, masks, self.statistics)
+        self._detached: BoundNetwork | None = None
 
     def __call__(self, obs: Tensor, extra: Tensor | None = None) -> Tensor:
         """Outputs [P, B, O] of observations [P, B, ...] and extra inputs [P, B, E].
@@ -119,8 +120,10 @@ class BoundNetwork:
 
         So `critic.detached()(obs, actor(obs))` trains the actor alone.
         """
-        views = {segment: view.detach() for segment, view in self.views.items()}
-        return BoundNetwork(self.stacked, views, self.masks, self.statistics)
+        if self._detached is None:
+            views = {segment: view.detach() for segment, view in self.views.items()}
+            self._detached = BoundNetwork(self.stacked, views, self.masks, self.statistics)
+        return self._detached
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Saved]:
         """Outputs as they are computed, [P, O, B], and what `backward` needs."""

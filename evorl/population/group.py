@@ -161,6 +161,12 @@ class Group:
         }
 
     @cached_property
+    def differentiable(self) -> Networks:
+        """The networks with those leaves as their weights."""
+        with torch.enable_grad():
+            return self.bound(self.leaves)
+
+    @cached_property
     def columns(self) -> list[tuple[Matrices, Tensor, Tensor, Tensor | None]]:
         """For each network its columns of matrices, gradient, scratch and limits."""
         if len(self.layout.slices) == 1:

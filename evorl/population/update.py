@@ -60,7 +60,7 @@ def find_gradient(group: Group, algorithm: Algorithm, batch: Any) -> Found:
         found = algorithm.gradients(group.online, group.target, batch, group.hyperparameters)
         return Found(group.layout.join(found.segments, group.gradient), found.priority, None)
     with torch.enable_grad():
-        networks = group.bound(group.leaves)
+        networks = group.differentiable
         lost = _per_agent(algorithm.loss(networks, group.target, batch, group.hyperparameters))
         leaves = [leaf for own in group.leaves.values() for leaf in own.values()]
         values = torch.autograd.grad(lost.loss.sum(), leaves, allow_unused=True)
