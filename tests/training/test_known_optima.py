@@ -149,10 +149,7 @@ def observation(state, carried=0.0):
 
 
 def known_values(gamma, actions, later=0.0):
-    """What each state is worth to who does the best, and loses so much in all steps but the first.
-
-    At SELL with what the best have carried there.
-    """
+    """Of the best actions, by state; `later` is lost in all steps of an episode but the first."""
     values = np.array([state.reward for state in WORLD])
     values[SELL] = 2 * gamma if actions == "box" else GAIN
     for part in ("two steps", "terminated"):
@@ -245,11 +242,8 @@ def learned(name, actions, masked, iterations=1500, spoiled=lambda step: step):
 
         context = Context(2)
         context.ends = 101
-        task = Task(context)
-        for stage in (decay, collect, learn):
-            task.use(stage)
-        task.use(cut, every=generation_ends)
-        task.run()
+        task = Task(context).use(decay).use(collect).use(learn)
+        task.use(cut, every=generation_ends).run()
     assert population.alive.all()
     return population
 
