@@ -29,6 +29,6 @@ if TYPE_CHECKING:
     )
     from evorl.networks.module import PlainNetwork, to_module
     from evorl.networks.spec import VALUE, NetworkSpec, ParameterSpec, Spec
-    from evorl.networks.stacked import Networks, StackedNetwork, bind
+    from evorl.networks.stacked import Names, Networks, StackedNetwork, bind
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -15,6 +15,8 @@ from evorl.networks.layout import NetworkLayout, Weights
 from evorl.networks.mlp import MLPSaved, StackedMLP
 from evorl.networks.spec import VALUE, NetworkSpec
 
+Names = frozenset[str]
+
 
 class Saved(NamedTuple):
     """What the backward pass needs of a forward pass."""
@@ -89,6 +91,7 @@ class BoundNetwork:
     def __init__(self, stacked: StackedNetwork, views: Weights, masks: Masks) -> None:
         self.stacked, self.views, self.masks = stacked, views, masks
         self.weights = layer_views(views, masks)
+        self._detached: BoundNetwork | None = None
 
     def __call__(self, obs: Tensor, extra: Tensor | None = None) -> Tensor:
         """Outputs [P, B, O] of observations [P, B, ...] and extra inputs [P, B, E].
@@ -111,8 +114,10 @@ class BoundNetwork:
 
         So `critic.detached()(obs, actor(obs))` trains the actor alone.
         """
-        views = {segment: view.detach() for segment, view in self.views.items()}
-        return BoundNetwork(self.stacked, views, self.masks)
+        if self._detached is None:
+            views = {segment: view.detach() for segment, view in self.views.items()}
+            self._detached = BoundNetwork(self.stacked, views, self.masks)
+        return self._detached
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Saved]:
         """Outputs as they are computed, [P, O, B], and what `backward` needs."""
@@ -134,9 +139,12 @@ class Networks:
     """
 
     def __init__(
-        self, networks: Mapping[str, BoundNetwork], parameters: Mapping[str, Tensor]
+        self,
+        networks: Mapping[str, BoundNetwork],
+        parameters: Mapping[str, Tensor],
+        idle: Names = frozenset(),
     ) -> None:
-        self._networks, self._parameters = networks, parameters
+        self._networks, self._parameters, self._idle = networks, parameters, idle
 
     def __getitem__(self, name: str) -> BoundNetwork:
         return self._networks[name]
@@ -144,6 +152,14 @@ class Networks:
     def parameter(self, name: str) -> Tensor:
         """A bare parameter of every agent, [P, size]."""
         return self._parameters[name]
+
+    def trains(self, name: str) -> bool:
+        """Whether this update moves that network of any agent; else its loss need not be found."""
+        return name not in self._idle
+
+    def resting(self, idle: Names) -> "Networks":
+        """The same for an update that moves none of these."""
+        return Networks(self._networks, self._parameters, idle)
 
 
 def bind(

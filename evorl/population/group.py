@@ -3,7 +3,7 @@
 Legend: P agents of the group, D row length, H hyperparameters, N environments.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -136,11 +136,7 @@ class Group:
         self.masks[name] = make_masks(own, layout.signature.widths, rows, dtype, device)
 
     def _bind(self, matrix: Tensor) -> Networks:
-        return self.bound(self.layout.views(matrix))
-
-    def bound(self, views: Mapping[str, Weights]) -> Networks:
-        """The networks with these weights, by network and segment."""
-        return bind(self.networks, views, self.masks)
+        return bind(self.networks, self.layout.views(matrix), self.masks)
 
     @cached_property
     def leaves(self) -> dict[str, Weights]:
@@ -152,20 +148,27 @@ class Group:
         }
 
     @cached_property
-    def columns(self) -> list[tuple[Matrices, Tensor, Tensor, Tensor | None]]:
+    def differentiable(self) -> Networks:
+        """The networks with those leaves as their weights."""
+        with torch.enable_grad():
+            return bind(self.networks, self.leaves, self.masks)
+
+    @cached_property
+    def columns(self) -> dict[str, tuple[Matrices, Tensor, Tensor, Tensor | None]]:
         """For each network its columns of matrices, gradient, scratch and limits."""
-        slices = list(self.layout.slices.values())
+        slices = self.layout.slices
         if len(slices) == 1:
-            return [(self.matrices, self.gradient, self.scratch, self.limits)]
-        return [
-            (
+            whole = self.matrices, self.gradient, self.scratch, self.limits
+            return dict.fromkeys(slices, whole)
+        return {
+            name: (
                 Matrices(*(matrix[:, own] for matrix in self.matrices)),
                 self.gradient[:, own],
                 self.scratch[:, own],
                 None if self.limits is None else self.limits[:, own],
             )
-            for own in slices
-        ]
+            for name, own in slices.items()
+        }
 
     @property
     def theta(self) -> Tensor:
