@@ -142,13 +142,13 @@ class HeadProduct(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, bias: Tensor, weight: Tensor, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, bias: Tensor, weight: Tensor, x: Tensor) -> Tensor:
         """As `_affine` does it."""
         ctx.save_for_backward(weight, x)
         return torch.baddbmm(bias, weight, x.mT)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
         """As `StackedMLP.backward` does it; weights that are detached get none."""
         weight, x = ctx.saved_tensors
         wanted = ctx.needs_input_grad
