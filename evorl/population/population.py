@@ -62,7 +62,8 @@ class Population:
         self.dtype, self.device = dtype, torch.device(device)
         self.average = average  # gradients over the ranks that train the same agents
         self.half = half  # the type of matrix products; weights and losses keep theirs
-        delayed = frozenset(name for name, own in networks.items() if own.every is not None)
+        usual = algorithm.hyperparameters  # and no agent's own: programs are alike on all ranks
+        delayed = frozenset(n for n, own in networks.items() if own.every and usual[own.every] > 1)
         self.compiled = CompiledRounds(algorithm, delayed=delayed) if compiled else None
         born = [fresh_parameters(self.specs, genome, seed) for genome in genomes]
         self.rebuild(genomes, [newborn(parameters) for parameters in born], kinds)
