@@ -129,7 +129,10 @@ class DDPG(ActorCritic):
     def loss(
         self, networks: Networks, targets: Networks, batch: Batch, hp: Hyperparameters
     ) -> Loss:
-        """The critics' squared errors, less what the actor's own actions are worth."""
+        """The critics' squared errors, less what the actor's own actions are worth.
+
+        The worth adds its gradient only: the actors may rest, and the loss does not depend on it.
+        """
         with torch.no_grad():
             action = self.greedy(targets, batch.next_obs)
             if self.target_noise > 0:
@@ -139,10 +142,12 @@ class DDPG(ActorCritic):
             future = self.future(targets, batch.next_obs, action)
             goal = torch.addcmul(batch.reward, batch.discount, future)
         errors = [value - goal for value in self.values(networks, batch.obs, batch.action)]
-        squared = torch.stack([error * error for error in errors]).sum(0)
-        own = self.greedy(networks, batch.obs)
-        worth = networks["critic"].detached()(batch.obs, own).squeeze(2)
-        return Loss(((squared - worth) * batch.weight).sum(-1), errors[0].detach())
+        each = torch.stack([error * error for error in errors]).sum(0)
+        if networks.trains("actor"):
+            own = self.greedy(networks, batch.obs)
+            worth = networks["critic"].detached()(batch.obs, own).squeeze(2)
+            each = each - (worth - worth.detach())
+        return Loss((each * batch.weight).sum(-1), errors[0].detach())
 
     def greedy(self, networks: Networks, obs: Tensor) -> Tensor:
         """The actor's actions [P, N, A], from -1 to 1."""

@@ -37,6 +37,6 @@ if TYPE_CHECKING:
         ParameterSpec,
         Spec,
     )
-    from evorl.networks.stacked import Networks, StackedNetwork, bind, encode
+    from evorl.networks.stacked import Names, Networks, StackedNetwork, bind, encode
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -16,6 +16,8 @@ from evorl.networks.mlp import MLPSaved, StackedMLP
 from evorl.networks.normalizer import normalized
 from evorl.networks.spec import NORMALIZER, VALUE, NetworkSpec
 
+Names = frozenset[str]
+
 
 class Saved(NamedTuple):
     """What the backward pass needs of a forward pass."""
@@ -145,9 +147,12 @@ class Networks:
     """
 
     def __init__(
-        self, networks: Mapping[str, BoundNetwork], parameters: Mapping[str, Tensor]
+        self,
+        networks: Mapping[str, BoundNetwork],
+        parameters: Mapping[str, Tensor],
+        idle: Names = frozenset(),
     ) -> None:
-        self._networks, self._parameters = networks, parameters
+        self._networks, self._parameters, self._idle = networks, parameters, idle
 
     def __getitem__(self, name: str) -> BoundNetwork:
         return self._networks[name]
@@ -155,6 +160,14 @@ class Networks:
     def parameter(self, name: str) -> Tensor:
         """A bare parameter of every agent, [P, size]."""
         return self._parameters[name]
+
+    def trains(self, name: str) -> bool:
+        """Whether this update moves that network of any agent; else its loss need not be found."""
+        return name not in self._idle
+
+    def resting(self, idle: Names) -> "Networks":
+        """The same for an update that moves none of these."""
+        return Networks(self._networks, self._parameters, idle)
 
 
 def bind(

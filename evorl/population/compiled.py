@@ -21,12 +21,14 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms import Algorithm, Hyperparameters
-from evorl.networks import LayerMask, Masks, Signature
+from evorl.networks import LayerMask, Masks, Names, Signature
 from evorl.population.group import Group, Matrices
 from evorl.population.update import (
     AnySamples,
     Found,
     Outcome,
+    Steps,
+    Tensors,
     UpdateFunction,
     eager_round,
     functional_update,
@@ -47,13 +49,12 @@ except ImportError:
     PRIVATE_WORKS = False
 
 WORTH_UPDATES = 100_000  # compiling costs 5 to 25 s a program and saves 0.3 ms an update or more
-LOOP = "torch.ops.higher_order.while_loop"
+CACHED = ("torch.ops.higher_order.while_loop", "torch.ops.higher_order.cond")
 PROGRAMS = 64  # of one shape: one for each number of agents, of some convolutions; torch has 8
 
 Compile = Literal["auto"] | bool
 Shape = tuple[tuple[Signature, tuple[bool, ...]], ...]  # of each network, and where it has skips
 Key = tuple[object, ...]
-Tensors = tuple[Tensor, ...]  # named: a traced function can have no subscript
 RoundFunction = Callable[[Matrices, Mapping[str, Masks], AnySamples, Tensor, Tensor], Outcome]
 
 
@@ -76,36 +77,39 @@ def has_compiler() -> bool:
 class CompiledRounds:
     """Compiled rounds for all groups; what fails is done the next simpler way, in the end eager."""
 
-    def __init__(self, algorithm: Algorithm, private: bool = PRIVATE_WORKS) -> None:
+    def __init__(
+        self, algorithm: Algorithm, private: bool = PRIVATE_WORKS, delayed: Names = frozenset()
+    ) -> None:
+        """`delayed` are the networks that some updates move of nobody."""
         self.algorithm = algorithm
-        self._ways: list[RoundPrograms | UpdatePrograms] = [UpdatePrograms(algorithm)]
+        self._ways: list[RoundPrograms | UpdatePrograms] = [UpdatePrograms(algorithm, delayed)]
         if private:
-            self._ways.append(RoundPrograms(algorithm))
+            self._ways.append(RoundPrograms(algorithm, delayed))
 
     @property
     def failed(self) -> bool:
         """Whether nothing is compiled any more."""
         return not self._ways
 
-    def learn(self, group: Group, samples: AnySamples, numbers: Tensor) -> Outcome:
+    def learn(self, group: Group, samples: AnySamples, steps: Steps) -> Outcome:
         """Move every row of the group by the updates of a round, in place.
 
-        Samples are [U, P, B, ...], and coefficients [U, K, 6, P, 1].
+        Samples are [U, P, B, ...].
         """
-        if not len(numbers):
+        if not len(steps.numbers):
             none = group.theta.new_zeros(group.size)
             made = none.long() if self.algorithm.may_stop else None
             return Outcome(torch.zeros_like(samples.weight), none, made)
         while self._ways:
             try:
-                return self._ways[-1](group, samples, numbers)
+                return self._ways[-1](group, samples, steps.numbers)
             except Exception as error:
                 # Nothing has moved yet: compiling fails before the program runs.
                 self._ways.pop()
                 reason = str(error).strip().splitlines() or [type(error).__name__]
                 then = "trying its public way" if self._ways else "updates are eager from here on"
                 warnings.warn(f"torch.compile failed, {then}: {reason[0]}", stacklevel=2)
-        return eager_round([group], self.algorithm, [samples], [numbers])[0]
+        return eager_round([group], self.algorithm, [samples], [steps])[0]
 
 
 def shape_of(group: Group) -> Shape:
@@ -121,15 +125,15 @@ def without_widths(shape: Shape) -> Shape:
 class UpdatePrograms:
     """A compiled function of a single update for each shape, through the public torch.compile."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
-        self.algorithm = algorithm
+    def __init__(self, algorithm: Algorithm, delayed: Names = frozenset()) -> None:
+        self.algorithm, self.delayed = algorithm, delayed
         self.functions: dict[Shape, UpdateFunction] = {}
 
     def __call__(self, group: Group, samples: AnySamples, numbers: Tensor) -> Outcome:
         """Move every row of the group by the updates of a round, in place."""
         shape = shape_of(group)
         if shape not in self.functions:
-            function = functional_update(group, self.algorithm)
+            function = functional_update(group, self.algorithm, self.delayed)
             self.functions[shape] = torch.compile(_apart_from_others(function), fullgraph=True)
         # the same memory without the marks of _mark_sizes, which this program would refuse
         before = Matrices(*(matrix.detach() for matrix in group.matrices))
@@ -167,17 +171,18 @@ class Program(NamedTuple):
 class RoundPrograms:
     """One program for rounds of groups that differ in sizes only."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
-        self.algorithm = algorithm
+    def __init__(self, algorithm: Algorithm, delayed: Names = frozenset()) -> None:
+        self.algorithm, self.delayed = algorithm, delayed
         self.functions: dict[Shape, RoundFunction] = {}
         # by shape and how samples lie in memory, on which all guards depend: so they held before
         self._programs: dict[Key, Program] = {}
         self._called: tuple[Callable[..., Any], Sequence[Any]] | None = None
         config = torch._dynamo.config
         config.recompile_limit = max(config.recompile_limit, PROGRAMS)
-        # torch.compile keeps no program with a loop on disk unless told to; the next run would
-        # compile it again, which takes 10 s
-        torch._inductor.config.unsafe_marked_cacheable_functions[LOOP] = torch.__version__
+        # torch.compile keeps no program with a loop or branch on disk unless told to; the next run
+        # would compile it again, which takes 10 s or more
+        cacheable = torch._inductor.config.unsafe_marked_cacheable_functions
+        cacheable.update(dict.fromkeys(CACHED, torch.__version__))
 
     def __call__(self, group: Group, samples: AnySamples, numbers: Tensor) -> Outcome:
         """Move every row of the group by the updates of a round, in place."""
@@ -195,7 +200,7 @@ class RoundPrograms:
         samples = type(samples)(*map(_apart, samples))
         tensors = (*group.tensors, *samples, numbers)
         if shape not in self.functions:
-            update = functional_update(group, self.algorithm)
+            update = functional_update(group, self.algorithm, self.delayed)
             function = looped(update, self.algorithm, group)
             self.functions[shape] = torch.compile(
                 _apart_from_others(function),

@@ -167,20 +167,21 @@ class Group:
             return self.bound(self.leaves)
 
     @cached_property
-    def columns(self) -> list[tuple[Matrices, Tensor, Tensor, Tensor | None]]:
+    def columns(self) -> dict[str, tuple[Matrices, Tensor, Tensor, Tensor | None]]:
         """For each network its columns of matrices, gradient, scratch and limits."""
+        slices = {n: own for n, own in self.layout.slices.items() if n not in self.statistics}
         if len(self.layout.slices) == 1:
-            return [(self.matrices, self.gradient, self.scratch, self.limits)]
-        return [
-            (
+            whole = self.matrices, self.gradient, self.scratch, self.limits
+            return dict.fromkeys(slices, whole)
+        return {
+            name: (
                 Matrices(*(matrix[:, own] for matrix in self.matrices)),
                 self.gradient[:, own],
                 self.scratch[:, own],
                 None if self.limits is None else self.limits[:, own],
             )
-            for name, own in self.layout.slices.items()
-            if name not in self.statistics
-        ]
+            for name, own in slices.items()
+        }
 
     @property
     def theta(self) -> Tensor:

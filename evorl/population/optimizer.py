@@ -73,6 +73,15 @@ def coefficients(
     return found
 
 
+def idle_networks(found: Floats, networks: Mapping[str, Trained]) -> list[frozenset[str]]:
+    """For each update of a round [U, K, 6, P, 1] the delayed networks that it moves of nobody."""
+    if all(own.every is None for own in networks.values()):
+        return [frozenset()] * len(found)
+    moves = np.any(found[:, :, 0], axis=(2, 3)).tolist()  # [U, K]
+    delayed = [(k, name) for k, (name, own) in enumerate(networks.items()) if own.every]
+    return [frozenset(name for k, name in delayed if not own[k]) for own in moves]
+
+
 def _target_share(own: Trained, step: npt.NDArray[Any], hp: Mapping[str, Floats]) -> Floats | int:
     """How far a target network moves to the new weights, at each step [U, P]."""
     share: Floats | int = hp[own.tau] if own.tau is not None else int(own.period is not None)

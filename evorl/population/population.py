@@ -31,8 +31,8 @@ from evorl.networks import (
 from evorl.population.compiled import CompiledRounds
 from evorl.population.group import AgentState, Group, newborn
 from evorl.population.grouping import Kind, kinds_of
-from evorl.population.optimizer import coefficients
-from evorl.population.update import AnySamples, eager_round
+from evorl.population.optimizer import coefficients, idle_networks
+from evorl.population.update import AnySamples, Steps, eager_round
 
 REQUESTS_KEPT = 64  # agents' learn steps make a few patterns that repeat
 
@@ -75,7 +75,9 @@ class Population:
         self.dtype, self.device = dtype, torch.device(device)
         self.average = average  # gradients over the ranks that train the same agents
         self.half = half  # the type of matrix products; weights and losses keep theirs
-        self.compiled = CompiledRounds(algorithm) if compiled else None
+        usual = algorithm.hyperparameters  # and no agent's own: programs are alike on all ranks
+        delayed = frozenset(n for n, own in networks.items() if own.every and usual[own.every] > 1)
+        self.compiled = CompiledRounds(algorithm, delayed=delayed) if compiled else None
         born = [fresh_parameters(self.specs, genome, seed) for genome in genomes]
         self.rebuild(genomes, [newborn(parameters) for parameters in born], kinds)
 
@@ -318,12 +320,12 @@ class Population:
     def learn(self, samples: AnySamples, requests: Sequence[SampleRequest]) -> Learned:
         """One round: every agent makes the updates that were requested for it."""
         updates = np.concatenate([request.updates for request in requests])
-        parts, numbers = split_groups(samples, requests), self._coefficients(updates, requests)
+        parts, rounds = split_groups(samples, requests), self._coefficients(updates, requests)
         with self._precision():
             if self.compiled is None or self.average is not None:
-                outcomes = eager_round(self.groups, self.algorithm, parts, numbers, self.average)
+                outcomes = eager_round(self.groups, self.algorithm, parts, rounds, self.average)
             else:
-                outcomes = list(map(self.compiled.learn, self.groups, parts, numbers))
+                outcomes = list(map(self.compiled.learn, self.groups, parts, rounds))
         if self.algorithm.may_stop:
             made = [own.made for own in outcomes if own.made is not None]
             updates = np.minimum(updates, _joined(made).cpu().numpy())
@@ -340,8 +342,8 @@ class Population:
             return nullcontext()
         return torch.autocast(self.device.type, self.half)
 
-    def _coefficients(self, updates: Ints, requests: Sequence[SampleRequest]) -> list[Tensor]:
-        """The coefficients [U, K, 6, P, 1] of a round, for each group."""
+    def _coefficients(self, updates: Ints, requests: Sequence[SampleRequest]) -> list[Steps]:
+        """The coefficients [U, K, 6, P, 1] of a round, and who rests in it, for each group."""
         rows = coefficients(self._steps, updates, self._hp, self._trained)
         own = (
             rows[: request.shape[0], :, :, part]
@@ -349,7 +351,11 @@ class Population:
         )
         wanted = np.float64 if self.dtype == torch.float64 else np.float32
         return [
-            torch.from_numpy(np.ascontiguousarray(each, wanted)).to(self.device) for each in own
+            Steps(
+                torch.from_numpy(np.ascontiguousarray(each, wanted)).to(self.device),
+                idle_networks(each, self.networks),
+            )
+            for each in own
         ]
 
     def mark_dead(self) -> Ints:

@@ -17,13 +17,23 @@ from torch import Tensor
 from evorl.algorithms import Algorithm, Hyperparameters, Loss
 from evorl.errors import ConfigError
 from evorl.experience import RolloutBatch, Samples
-from evorl.networks import NORMALIZER, Layout, Masks, Weights, bind, scale_of
+from evorl.networks import NORMALIZER, Layout, Masks, Names, Networks, Weights, bind, scale_of
 from evorl.population.group import Group, Matrices
 from evorl.population.optimizer import Coefficients, adam_, clip_, limits_of, norm_of, stopped
 
-Views = Mapping[str, Weights]  # of all networks; named, as a traced function can have no subscript
 AnySamples = Samples | RolloutBatch
-LossAndRest = tuple[Tensor, tuple[Tensor, ...]]
+# named, as a traced function can have no subscript
+Views = Mapping[str, Weights]  # of all networks
+Tensors = tuple[Tensor, ...]
+LossAndRest = tuple[Tensor, Tensors]
+OnlineAndTargets = tuple[Views, Networks]
+
+
+class Steps(NamedTuple):
+    """How the updates of a group's round move its rows."""
+
+    numbers: Tensor  # coefficients [U, K, 6, P, 1]
+    idle: Sequence[Names]  # for each update the networks that it moves of nobody
 
 
 class Outcome(NamedTuple):
@@ -54,13 +64,15 @@ def updates_of(
     return zip(batches, each, strict=True)
 
 
-def find_gradient(group: Group, algorithm: Algorithm, batch: Any) -> Found:
-    """A batch's gradient, written into the group's own."""
+def find_gradient(
+    group: Group, algorithm: Algorithm, batch: Any, idle: Names = frozenset()
+) -> Found:
+    """A batch's gradient, written into the group's own; zeros for networks that are `idle`."""
     if algorithm.has_closed_form():
         found = algorithm.gradients(group.online, group.target, batch, group.hyperparameters)
         return Found(group.layout.join(found.segments, group.gradient), found.priority, None)
     with torch.enable_grad():
-        networks = group.differentiable
+        networks = group.differentiable.resting(idle)
         lost = _per_agent(algorithm.loss(networks, group.target, batch, group.hyperparameters))
         leaves = [leaf for own in group.leaves.values() for leaf in own.values()]
         values = torch.autograd.grad(lost.loss.sum(), leaves, allow_unused=True)
@@ -83,26 +95,32 @@ def step_(
     matrices.target.lerp_(matrices.theta, c.tau)
 
 
+def move_target_(matrices: Matrices, numbers: Tensor) -> None:
+    """The same for a network that rests: only its target follows."""
+    matrices.target.lerp_(matrices.theta, Coefficients(*numbers.unbind(0)).tau)
+
+
 def eager_round(
     groups: Sequence[Group],
     algorithm: Algorithm,
     parts: Sequence[AnySamples],
-    numbers: Sequence[Tensor],
+    steps: Sequence[Steps],
     average: Callable[[Tensor], None] | None = None,
 ) -> list[Outcome]:
-    """Move every row by the updates of a round [U, K, 6, P, 1], in place.
+    """Move every row by the updates of a round, in place.
 
     All groups update by update: gradients may be averaged over ranks, in one go.
     """
-    each = zip(groups, parts, numbers, strict=True)
-    rounds = [list(updates_of(*own)) for own in each]
+    each = zip(groups, parts, steps, strict=True)
+    rounds = [list(updates_of(group, own, at.numbers)) for group, own, at in each]
     found: list[list[Found]] = [[] for _ in groups]
     going = [torch.ones_like(group.theta[:, :1], dtype=torch.bool) for group in groups]
     made = [own.new_zeros(len(own), dtype=torch.int64) for own in going]
     for u in range(max(map(len, rounds), default=0)):
         due = [i for i, own in enumerate(rounds) if u < len(own)]
         for i in due:
-            found[i].append(find_gradient(groups[i], algorithm, rounds[i][u][0]))
+            batch, idle = rounds[i][u][0], steps[i].idle[u]
+            found[i].append(find_gradient(groups[i], algorithm, batch, idle))
         if average is not None:
             _average([groups[i].gradient for i in due], average)
         for i in due:
@@ -116,8 +134,11 @@ def eager_round(
                 found[i][-1] = of_the_going(found[i][-1], going[i])
                 numbers_of = tuple(stopped(own, going[i]) for own in numbers_of)
             norm = norm_of(groups[i].gradient) if algorithm.clips_together else None
-            for own, columns in zip(numbers_of, groups[i].columns, strict=True):
-                step_(own, *columns, norm)
+            for own, (name, columns) in zip(numbers_of, groups[i].columns.items(), strict=True):
+                if name in steps[i].idle[u]:
+                    move_target_(columns[0], own)
+                else:
+                    step_(own, *columns, norm)
     outcomes = [
         outcome_of(algorithm, own, samples.weight)
         for own, samples in zip(found, parts, strict=True)
@@ -157,10 +178,16 @@ UpdateFunction = Callable[
 ]
 
 
-def functional_update(group: Group, algorithm: Algorithm) -> UpdateFunction:
-    """The same as a function of plain tensors, for torch.compile; it changes none of them."""
+def functional_update(
+    group: Group, algorithm: Algorithm, delayed: Names = frozenset()
+) -> UpdateFunction:
+    """The same as a function of plain tensors, for torch.compile; it changes none of them.
+
+    What is `delayed` is left out of an update that moves none of it, by a branch of the program.
+    """
     layout, networks, names = group.layout, group.networks, group.names
     closed = algorithm.has_closed_form()
+    places = [k for k, name in enumerate(layout.parts) if name in delayed]
 
     def update(
         before: Matrices,
@@ -172,23 +199,41 @@ def functional_update(group: Group, algorithm: Algorithm) -> UpdateFunction:
     ) -> tuple[Found, Matrices, Tensor]:
         hp = Hyperparameters(names, values)
         widths = widths_of(masks)
-        online, old = (layout.views_of(each, widths) for each in before[:2])
-        statistics = {name: online.pop(name) for name in layout.statistics}
-        targets = bind(networks, {**old, **statistics}, masks)
 
-        def total(views: Views) -> LossAndRest:
-            own = bind(networks, {**views, **statistics}, masks)
-            lost = _per_agent(algorithm.loss(own, targets, batch, hp))
-            stop = () if lost.stop is None else (lost.stop,)  # there can be no None here
-            return lost.loss.sum(), (_priority(lost.priority, batch), lost.loss, *stop)
+        def weights() -> tuple[dict[str, Weights], dict[str, Weights], Networks]:
+            online, old = (layout.views_of(each, widths) for each in before[:2])
+            statistics = {name: online.pop(name) for name in layout.statistics}
+            return online, statistics, bind(networks, {**old, **statistics}, masks)
+
+        def differentiated(idle: Names) -> Tensors:
+            # here: a branch must not be given two views of a matrix
+            online, statistics, targets = weights()
+
+            def total(views: Views) -> LossAndRest:
+                bound = bind(networks, {**views, **statistics}, masks).resting(idle)
+                lost = _per_agent(algorithm.loss(bound, targets, batch, hp))
+                stop = () if lost.stop is None else (lost.stop,)  # there can be no None here
+                return lost.loss.sum(), (_priority(lost.priority, batch), lost.loss, *stop)
+
+            segments, rest = torch.func.grad(total, has_aux=True)(online)
+            return layout.join(segments), *rest
+
+        def everything() -> Tensors:
+            return differentiated(frozenset())
+
+        def without() -> Tensors:
+            return differentiated(delayed)
 
         if closed:
+            online, statistics, targets = weights()
             own = bind(networks, {**online, **statistics}, masks)
             by_hand = algorithm.gradients(own, targets, batch, hp)
             found = Found(layout.join(by_hand.segments), by_hand.priority, None)
+        elif places:
+            due = torch.stack([numbers.select(0, k).select(0, 0).any() for k in places]).any()
+            found = Found(*torch.cond(due, everything, without))
         else:
-            segments, rest = torch.func.grad(total, has_aux=True)(online)
-            found = Found(layout.join(segments), *rest)
+            found = Found(*everything())
         if found.stop is not None:
             going = going & ~found.stop.unsqueeze(1)
             numbers = torch.stack([stopped(own, going) for own in numbers.unbind(0)])

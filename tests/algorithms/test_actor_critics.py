@@ -75,7 +75,8 @@ class Lone:
             parameters = [p for name in names for p in self.parameters(name)]
             for p, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
                 p.grad = g
-            total += loss.item()
+            if names != ["actor"] or self.bare:  # DDPG's loss is what its critics lose
+                total += loss.item()
         due = self.updates % self.hp.get("policy_delay", 1) == 0
         for name, optimizer in self.optimizers.items():
             if name == "actor" and not due:
