@@ -80,5 +80,5 @@ def test_native_environments_stay_below_the_held_out_seeds():
     finally:
         env.close()
         del gymnasium.registry["SeedTeller-v0"]
-    assert len(SeedTeller.given) == 20
+    assert len(SeedTeller.given) == 21  # one to see what the environment is like
     assert max(SeedTeller.given) < HELD_OUT_FROM

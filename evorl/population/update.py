@@ -26,7 +26,7 @@ AnySamples = Samples | RolloutBatch
 Views = Mapping[str, Weights]  # of all networks
 Tensors = tuple[Tensor, ...]
 LossAndRest = tuple[Tensor, Tensors]
-OnlineAndTargets = tuple[Views, Networks]
+Bound = tuple[dict[str, Weights], dict[str, Weights], Networks]  # online, statistics, targets
 
 
 class Steps(NamedTuple):
@@ -200,7 +200,7 @@ def functional_update(
         hp = Hyperparameters(names, values)
         widths = widths_of(masks)
 
-        def weights() -> tuple[dict[str, Weights], dict[str, Weights], Networks]:
+        def weights() -> Bound:
             online, old = (layout.views_of(each, widths) for each in before[:2])
             statistics = {name: online.pop(name) for name in layout.statistics}
             return online, statistics, bind(networks, {**old, **statistics}, masks)

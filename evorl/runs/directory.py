@@ -118,9 +118,7 @@ class RunDirectory:
                 problem = "another process is training this run; wait for it"
                 raise run_error(self.path, problem) from None
         try:
-            if self.has_not_begun():
-                for name in BEFORE_CONFIG - {LOCK}:
-                    (self.path / name).unlink(missing_ok=True)
+            self._clean()
             yield
         except KeyboardInterrupt as error:
             error.add_note(f"resume with evorl resume {self.path}")
@@ -128,6 +126,18 @@ class RunDirectory:
         finally:  # removed while it is held: whoever waits for it sees that it is gone
             path.unlink(missing_ok=True)
             lock.release()
+
+    def _clean(self) -> None:
+        """Remove what a kill has left: half of a file or folder, and a start without its config."""
+        if self.has_not_begun():
+            for name in BEFORE_CONFIG - {LOCK}:
+                (self.path / name).unlink(missing_ok=True)
+        for folder in (self.path, self.path / CHECKPOINTS):
+            for path in folder.glob("*.new"):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
     @property
     def running(self) -> bool:

@@ -105,6 +105,7 @@ def test_the_algorithm_fits_the_actions(evorl, tmp_path, name, algorithm, what):
     assert what in out
     assert load_config("run.yaml").algorithm.name == algorithm
     small = [one for one in TINY if algorithm == "dqn" or "learning_starts" not in one]
+    small += ["algorithm.rollout_steps=25"] * (algorithm == "ppo")
     code, out, err = evorl("train", "run.yaml", *small, "env.max_failures=0", "--quiet")
     assert code == 0, err
     assert "has no effect" not in err

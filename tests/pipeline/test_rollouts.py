@@ -21,7 +21,7 @@ from tests.pipeline.snapshots import alone
 torch.set_num_threads(1)
 
 AGENTS = ({"gamma": 0.9, "gae_lambda": 0.95}, {"gamma": 0.5, "gae_lambda": 0.3})
-STEPS, ENVS, GENERATION, GENERATIONS = 7, 3, 17, 4
+STEPS, ENVS, GENERATION, GENERATIONS = 7, 3, 18, 4
 
 
 def value(number, steps):
