@@ -1,21 +1,23 @@
 """What a launcher (accelerate launch, torchrun) gives its processes: an environment and a store."""
 
+import contextlib
+import fcntl
+import ipaddress
 import os
-import re
+import socket
+import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from evorl.errors import ConfigError, RunError
+from evorl.errors import ConfigError, RunError, rank_errors
 
 NEEDED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # where there are several ranks
 RESTART = "start with accelerate launch, or unset it"
 SPEAKS_AFTER = 5.0  # seconds that a rank leaves to the main one, to print an error that both have
-ADVICE = "look for an error above, and start the run again"
-SHOWN = 160  # characters of torch's own words
-PLACE = re.compile(r"^(Gloo \w+ failed with )?\[\S+:\d+\] ")  # a file of gloo's, and its line
+SIOCGIFADDR = 0x8915  # of Linux: the address of an interface
+OUTSIDE = "192.0.2.1"  # nobody's (RFC 5737)
 START = timedelta(minutes=5)  # for the main rank to read a file
 
 
@@ -67,17 +69,6 @@ def _number(name: str, default: int) -> int:
     return int(text)
 
 
-@contextmanager
-def rank_errors(what: str, advice: str = ADVICE) -> Iterator[None]:
-    """Makes a RunError of what torch.distributed raises: RuntimeErrors, often of many lines."""
-    try:
-        yield
-    except RuntimeError as error:
-        line = (str(error).splitlines() or [""])[0]
-        reason = PLACE.sub("", line).split(". ")[0][:SHOWN] or type(error).__name__
-        raise RunError(f"{what} ({reason}); {advice}") from error
-
-
 def launcher_store(timeout: timedelta) -> Any:
     """The store, without what was there before the launcher started all ranks again."""
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
@@ -85,6 +76,13 @@ def launcher_store(timeout: timedelta) -> Any:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = TCPStore(address, port, is_master=False, timeout=timeout)
     return PrefixStore(f"evorl/attempt{restarts()}", store)
+
+
+def named_store(name: str, timeout: timedelta) -> Any:
+    """A part of the store that only those know who know its name."""
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+    return PrefixStore(name, launcher_store(timeout))
 
 
 def read_on_main_rank(read: Callable[[], str]) -> str:
@@ -101,3 +99,57 @@ def read_on_main_rank(read: Callable[[], str]) -> str:
     text = read()
     store.set("config", text)
     return text
+
+
+def choose_host(size: int) -> tuple[str, str] | None:
+    """The address to listen on and the one to tell the others; None: all are on this machine.
+
+    The main machine is reached by MASTER_ADDR. Any other one uses the address that faces it.
+    """
+    if local_ranks() >= min(size, launched_ranks()):
+        return None
+    if interface := os.environ.get("GLOO_SOCKET_IFNAME"):
+        own = _address_of(interface.split(",")[0])
+        return own, own
+    main = os.environ["MASTER_ADDR"]
+    try:
+        own = _facing(main, int(os.environ["MASTER_PORT"]))
+    except OSError as error:
+        raise RunError(
+            f"start: MASTER_ADDR {main} has no address ({error.strerror}); check it, or set"
+            " GLOO_SOCKET_IFNAME to the network interface that faces the other machines"
+        ) from error
+    if ipaddress.ip_address(own).is_loopback and own != main and main != "localhost":
+        return "0.0.0.0", main  # this is the main machine, and calls itself by a loopback address
+    return own, own
+
+
+def outer_address() -> str:
+    """How others may reach this machine: its address on the way out, or its name."""
+    if interface := os.environ.get("GLOO_SOCKET_IFNAME"):
+        return _address_of(interface.split(",")[0])
+    with contextlib.suppress(OSError):
+        return _facing(OUTSIDE, 9)
+    for _, interface in socket.if_nameindex():  # it has no way out
+        with contextlib.suppress(RunError):
+            if not ipaddress.ip_address(found := _address_of(interface)).is_loopback:
+                return found
+    return socket.gethostname()
+
+
+def _facing(host: str, port: int) -> str:
+    """The own address on the way to a host; nothing is sent."""
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])
+
+
+def _address_of(interface: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        asked = struct.pack("256s", interface.encode()[:15])
+        return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), SIOCGIFADDR, asked)[20:24])
+    raise RunError(
+        f"start: GLOO_SOCKET_IFNAME names {interface}, an interface with no IPv4 address here;"
+        " set it to one that faces the other machines"
+    )

@@ -1,20 +1,25 @@
 """The ranks of a run. There always is a World: one process is a world of size 1.
 
 Ranks are a mesh, population × data. Along population they hold different agents, along data the
-same ones: rank = population_rank * data + data_rank.
+same ones: rank = population_rank * data + data_rank (see mesh.py). Evaluators are further ranks
+after these, and actors after all: they talk to a learner on the bus, and take no part in what ranks
+do together.
 
     world = World.start(agents=8)
-    mine = world.places(8)  # the agents of this rank
+    mine = world.own_agents(8)  # the agents of this rank
     world.average_(gradients)  # over the ranks with the same agents
     everything = world.gather(payload)  # on the main rank, by rank
+    world.trainers.any_rank(flag)  # the same for some ranks: a team
 
-Every method but send and receive is for all ranks together: one entered by some of them only waits
-for the others until the time-out. With one rank each is trivial, and torch.distributed unused.
+Every method but send and receive is for all ranks together, or for all of a team: one entered by
+some of them only waits for the others until the time-out, and in a stage with `filter_labels`
+raises at once. With one rank each is trivial, and torch.distributed unused.
 """
 
+import itertools
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -24,57 +29,77 @@ import torch.distributed as dist
 from torch import Tensor
 
 from evorl.distributed.accelerator import make_accelerator
-from evorl.distributed.launch import launched_ranks, rank_errors
-from evorl.errors import ConfigError
+from evorl.distributed.labels import labels_of, refuse_in_partial_stage
+from evorl.distributed.launch import launched_ranks, named_store
+from evorl.distributed.mesh import Mesh, lay_out
+from evorl.errors import ConfigError, rank_errors
 
 CHUNK = 64 * 2**20  # bytes of one message
+TRAINERS, EVALUATORS = ("trainer", "learner"), ("evaluator",)  # their labels
+POLL = 0.02  # seconds between two looks of an evaluator whether the others have come
+
+WORLDS = itertools.count()  # with evaluators, of this process; all ranks make them in one order
 
 
-@dataclass(frozen=True)
-class Mesh:
-    """The size of each axis."""
+class Team:
+    """Some of the ranks, in order, and what they say to each other; the first is in charge."""
 
-    population: int
-    data: int
+    def __init__(
+        self, world: "World", ranks: range, group: Any, roles: Collection[str] = ()
+    ) -> None:
+        """`group` is torch's, of these ranks; None if there is only one. Nobody else has `roles`;
+        none: they are all ranks.
+        """
+        self.ranks, self.size, self._world, self._group = ranks, len(ranks), world, group
+        self.roles = roles
+        self.joined = world.rank in ranks
+        self.place = ranks.index(world.rank) if self.joined else -1
+        self.first = self.place == 0
 
-    @property
-    def size(self) -> int:
-        """All ranks."""
-        return self.population * self.data
+    def gather(self, payload: bytes) -> list[bytes] | None:
+        """Everybody's payload, in the order of ranks, on the first one; None elsewhere."""
+        self._together("gather")
+        if not self.first:
+            self._world.send(payload, self.ranks[0])
+            return None
+        return [payload] + [self._world.receive(source) for source in self.ranks[1:]]
 
-    def data_lines(self) -> list[list[int]]:
-        """The ranks with the same agents, one list for each population rank."""
-        return [list(range(i, i + self.data)) for i in range(0, self.size, self.data)]
+    def all_gather(self, payload: bytes) -> list[bytes]:
+        """Everybody's payload, in the order of ranks, on each of them."""
+        self._together("all_gather")
+        mine = self._world.rank
+        return [self._broadcast(payload if one == mine else None, one) for one in self.ranks]
 
-    def places(self, agents: int, rank: int) -> range:
-        """The agents of a rank: next to each other, the first ranks with one more if need be."""
-        i = rank // self.data
-        each, more = divmod(agents, self.population)
-        return range(i * each + min(i, more), (i + 1) * each + min(i + 1, more))
+    def broadcast(self, payload: bytes | None) -> bytes:
+        """The first one's payload on each of them; what the others bring does not count."""
+        self._together("broadcast")
+        return self._broadcast(payload if self.first else None, self.ranks[0])
 
-    def owner(self, agents: int, place: int) -> int:
-        """The first rank that holds an agent: its data rank is 0."""
-        ranks = range(0, self.size, self.data)
-        return next(rank for rank in ranks if place in self.places(agents, rank))
+    def broadcast_json(self, value: Any) -> Any:
+        """The first one's plain value on each of them; what the others bring does not count."""
+        return json.loads(self.broadcast(json.dumps(value).encode()))
 
+    def any_rank(self, flag: bool) -> bool:
+        """Whether any of them says so."""
+        self._together("any_rank")
+        if self.size == 1:
+            return flag
+        said = torch.tensor([int(flag)])
+        with rank_errors(f"any_rank: rank {self._world.rank} lost another one"):
+            dist.all_reduce(said, dist.ReduceOp.MAX, group=self._group)
+        return bool(said)
 
-def lay_out(
-    ranks: int, agents: int, population: int | Literal["auto"] = "auto", data: int = 1
-) -> Mesh:
-    """The mesh of all ranks; refused unless it uses each of them and gives each an agent."""
-    if isinstance(population, str):  # auto
-        population = 1 if data > ranks else ranks // max(data, 1)
-    if population * data != ranks:
-        raise ConfigError(
-            f"mesh: population {population} × data {data} takes {population * data} ranks, got"
-            f" {ranks}; start as many with accelerate launch --num_processes, or change mesh"
-        )
-    if population > agents:
-        raise ConfigError(
-            f"mesh.population: every rank along it needs an agent, got {population} ranks for"
-            f" {agents}; start fewer ranks, raise population.size, or raise mesh.data"
-        )
-    return Mesh(population, data)
+    def _together(self, method: str) -> None:
+        """StageError in a stage that some of them leave out."""
+        if self.size > 1:
+            refuse_in_partial_stage(method, self.roles)
+
+    def _broadcast(self, payload: bytes | None, source: int) -> bytes:
+        if self.size == 1 and payload is not None:
+            return payload
+        mine = self._world.rank
+        with rank_errors(f"broadcast from rank {source}: rank {mine} lost another one"):
+            return pass_bytes(payload, lambda part: dist.broadcast(part, source, group=self._group))
 
 
 class World:
@@ -86,6 +111,8 @@ class World:
         agents: int,
         population: int | Literal["auto"] = "auto",
         data: int = 1,
+        evaluators: int = 0,
+        actors: int = 0,
         timeout: float = 600.0,
     ) -> "World":
         """Meet the ranks that were launched; a mesh that does not fit them is a ConfigError.
@@ -94,10 +121,15 @@ class World:
             agents: All agents of the run.
             population: Ranks along the population; auto takes all that data leaves.
             data: Ranks that hold the same agents and average their gradients.
+            evaluators: Ranks that train nobody, and score all agents meanwhile.
+            actors: Ranks that train nobody, and play for those that do; of a launch only: one
+                process starts its own.
             timeout: Seconds that a rank waits for another before it gives up.
         """
         ranks = launched_ranks()
-        mesh = lay_out(ranks, agents, population, data)  # nothing is open yet: all ranks can leave
+        actors = actors if ranks > 1 else 0
+        # nothing is open yet: all ranks can leave
+        mesh = lay_out(ranks, agents, population, data, evaluators, actors)
         accelerator, made_group = make_accelerator(ranks, timeout)
         return cls(accelerator, mesh, timeout, made_group)
 
@@ -112,23 +144,45 @@ class World:
         self.mesh, self.size = mesh, mesh.size
         self.population, self.data = mesh.population, mesh.data
         self.data_rank = self.rank % mesh.data
-        self.main = self.rank == 0
-        self._owns_process_group = owns_process_group
-        if self.size > 1:
-            self._limit = limit = timedelta(seconds=timeout)
-            with rank_errors(f"start: rank {self.rank} lost another one"):
-                # Control traffic: on the host, also where the default group is NCCL's.
-                self._control = dist.new_group(backend="gloo", timeout=limit)
-                if self.data > 1:
-                    self._replicas, _ = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
-                        mesh.data_lines(), timeout=limit
-                    )
+        self.replica = (self.data_rank,) * (self.data_rank > 0)  # what its random numbers go by
+        self.main, self.acts = self.rank == 0, self.rank >= mesh.size
+        self._owns_process_group, self._limit = owns_process_group, timedelta(seconds=timeout)
+        self._bell, self._rung = None, 0  # by which evaluators know that a generation has ended
+        with rank_errors(f"start: rank {self.rank} lost another one"):
+            # Control traffic: on the host, also where the default group is NCCL's.
+            self._control = self._new_group(range(self.size))
+            self.everyone = self.trainers = self.evaluators = Team(
+                self, range(self.size), self._control
+            )
+            if mesh.evaluators:  # else all ranks do both
+                ranks = range(mesh.trainers), range(mesh.trainers, self.size)
+                groups = [self._new_group(own) for own in ranks]
+                self.trainers = Team(self, ranks[0], groups[0], TRAINERS)
+                self.evaluators = Team(self, ranks[1], groups[1], EVALUATORS)
+                self._bell = named_store(f"world{next(WORLDS)}", self._limit)
+            if self.data > 1:
+                self._replicas, _ = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
+                    mesh.data_lines(), timeout=self._limit
+                )
+
+    def _new_group(self, ranks: range) -> Any:
+        """Made by all ranks, also by those that are none of them."""
+        if len(ranks) == 1:
+            return None
+        return dist.new_group(list(ranks), backend="gloo", timeout=self._limit)
+
+    @property
+    def lag(self) -> int:
+        """Generations by which evaluation is behind training: evaluators have older weights."""
+        return int(self.mesh.evaluators > 0)
 
     @property
     def labels(self) -> frozenset[str]:
         """What this rank is, for a stage that says where it runs."""
-        kind = "standalone" if self.size == 1 else "distributed"
-        return frozenset({kind, f"node.{self.rank}", *(["main"] if self.main else [])})
+        trains = self.trainers.joined
+        roles = {TRAINERS: trains, EVALUATORS: self.evaluators.joined, ("actor",): self.acts}
+        own = {name for names, holds in roles.items() if holds for name in names}
+        return labels_of(self.rank, self.size + self.mesh.actors) | own
 
     @property
     def precision(self) -> str:
@@ -146,31 +200,29 @@ class World:
             raise ConfigError(f"mixed_precision: must be no or bf16, got {wanted}")
         return torch.bfloat16 if wanted == "bf16" else None
 
-    def places(self, agents: int) -> range:
+    def own_agents(self, agents: int) -> range:
         """The agents of this rank."""
-        return self.mesh.places(agents, self.rank)
+        return self.mesh.agents_of(agents, self.rank)
 
     def gather(self, payload: bytes) -> list[bytes] | None:
         """Every rank's payload, by rank, on the main one; None elsewhere."""
-        if not self.main:
-            self.send(payload, 0)
-            return None
-        return [payload] + [self.receive(source) for source in range(1, self.size)]
+        return self.everyone.gather(payload)
 
-    def share(self, payload: bytes) -> list[bytes]:
+    def all_gather(self, payload: bytes) -> list[bytes]:
         """Every rank's payload, by rank, on every rank."""
-        return [
-            self._broadcast(payload if source == self.rank else None, source)
-            for source in range(self.size)
-        ]
+        return self.everyone.all_gather(payload)
 
     def broadcast(self, payload: bytes | None) -> bytes:
         """The main rank's payload on every rank; what the others bring does not count."""
-        return self._broadcast(payload if self.main else None, 0)
+        return self.everyone.broadcast(payload)
 
     def broadcast_json(self, value: Any) -> Any:
         """The main rank's plain value on every rank; what the others bring does not count."""
-        return json.loads(self.broadcast(json.dumps(value).encode()))
+        return self.everyone.broadcast_json(value)
+
+    def any_rank(self, flag: bool) -> bool:
+        """Whether any rank says so."""
+        return self.everyone.any_rank(flag)
 
     def send(self, payload: bytes, to: int) -> None:
         """Give another rank a payload; returns when it receives."""
@@ -185,32 +237,40 @@ class World:
     @torch.no_grad()
     def average_(self, tensor: Tensor) -> None:
         """The mean over the ranks with the same agents, in place and in the same bits on each."""
+        self._trainers_together("average_")
         if self.data > 1:
             self._reduce_(tensor, dist.ReduceOp.SUM)
             tensor.div_(self.data)  # gloo knows no mean
 
-    def total(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def sum_over_replicas(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The sum over the ranks with the same agents."""
+        self._trainers_together("sum_over_replicas")
         return self._reduced(values, dist.ReduceOp.SUM)
 
-    def highest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def max_over_replicas(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The largest over the ranks with the same agents."""
+        self._trainers_together("max_over_replicas")
         return self._reduced(values, dist.ReduceOp.MAX)
 
-    def agree(self, flag: bool) -> bool:
-        """Whether any rank says so."""
-        if self.size == 1:
-            return flag
-        said = torch.tensor([int(flag)])
-        with rank_errors(f"agree: rank {self.rank} lost another one"):
-            dist.all_reduce(said, dist.ReduceOp.MAX, group=self._control)
-        return bool(said)
-
     def barrier(self, where: str) -> None:
-        """Wait for all ranks; a RunError names `where` and who did not come in time, or left."""
+        """Wait for all ranks; a RunError names `where` and who did not come in time, or left.
+
+        Evaluators that are early wait before it, for as long as the main rank needs to come.
+        """
+        self._together("barrier")
         if self.size > 1:
             with rank_errors(f"{where}: rank {self.rank} lost another one"):
+                if self._bell is not None:
+                    self._ring_or_wait(self._bell)
                 dist.monitored_barrier(self._control, self._limit, wait_all_ranks=True)
+
+    def _ring_or_wait(self, bell: Any) -> None:
+        """The main rank has come; evaluators wait for that."""
+        self._rung += 1
+        if self.main:
+            bell.set(str(self._rung), b"")
+        while not self.trainers.joined and not bell.check([str(self._rung)]):
+            time.sleep(POLL)  # and not within torch, where no signal would reach it
 
     def close(self) -> None:
         """Leave the others, once; a process with several ranks cannot start a World after that."""
@@ -218,13 +278,15 @@ class World:
             dist.destroy_process_group()
         self._owns_process_group = False
 
-    def _broadcast(self, payload: bytes | None, source: int) -> bytes:
-        if self.size == 1 and payload is not None:
-            return payload
-        with rank_errors(f"broadcast from rank {source}: rank {self.rank} lost another one"):
-            return pass_bytes(
-                payload, lambda part: dist.broadcast(part, source, group=self._control)
-            )
+    def _together(self, method: str) -> None:
+        """StageError where some ranks do not come."""
+        if self.size > 1:
+            refuse_in_partial_stage(method)
+
+    def _trainers_together(self, method: str) -> None:
+        """The same for those who train; where there are no evaluators, they are all ranks."""
+        if self.size > 1:
+            refuse_in_partial_stage(method, self.trainers.roles)
 
     def _reduced(self, values: npt.NDArray[Any], how: Any) -> npt.NDArray[Any]:
         if self.data == 1:

@@ -27,15 +27,20 @@ budget: {env_steps: 1280}
 compile: false
 """  # four generations of 320 steps
 OFF = "env: {id: Pendulum-v1, num_envs: 2, backend: sync}\nreplay: {share: agent, capacity: 300}\n"
+PRIORITISED = OFF.replace("share: agent", "share: agent, kind: prioritized")
+NORMALISED = OFF.replace("sync}", "sync, normalize: {observations: true}}")
+SCALED = "env: {id: Pendulum-v1, num_envs: 2, normalize: {observations: true, rewards: true}}\n"
 LEARN = "learning_starts: 20, batch_size: 16, learn_step: 4, n_step: 2"
 ON = "env: {id: %s, num_envs: 2, backend: sync}\n"
 ALGORITHMS = {
     "ddpg": OFF + f"algorithm: {{name: ddpg, {LEARN}}}",
-    "td3": OFF + f"algorithm: {{name: td3, {LEARN}}}",
-    "sac": OFF + f"algorithm: {{name: sac, {LEARN}}}",
+    "td3": PRIORITISED + f"algorithm: {{name: td3, {LEARN}}}",
+    "sac": NORMALISED + f"algorithm: {{name: sac, {LEARN}}}",
     "a2c": ON % "CartPole-v1" + "algorithm: {name: a2c}",
     "ppo": ON % "CartPole-v1" + "algorithm: {name: ppo, rollout_steps: 16, epochs: 3}",
-    "ppo-box": ON % "Pendulum-v1"
+    "impala": SCALED
+    + "algorithm: {name: impala, rollout_steps: 8, updates: 3, replay_unrolls: 12, lr: 0.01}",
+    "ppo-box": SCALED
     + "algorithm: {name: ppo, rollout_steps: 16, lr: 0.01, batch_size: 10, target_kl: 0.01}",
 }
 
@@ -109,7 +114,7 @@ def test_killed_at_random_moments(whole, tmp_path, ranks):
         assert deterministic(directory)[0] == deterministic(expected)[0]
 
 
-@pytest.mark.parametrize("name", ["td3", "ppo-box"])
+@pytest.mark.parametrize("name", ["td3", "ppo-box", "impala"])
 def test_replicas_stay_together(tmp_path, name):
     """Each generation ends with a comparison of their weights and moments."""
     run = train(tmp_path, name, "mesh.data=2", ranks=2)

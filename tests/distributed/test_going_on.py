@@ -83,7 +83,7 @@ def test_without_a_shared_disk_all_but_the_replays_is_kept(tmp_path):
     words = ("train", configured(tmp_path), "budget.env_steps=960")
     code, said = Run(tmp_path, *words, ranks=2, script=script).wait()
     assert code == 0, said
-    assert said.count("checkpoints are without replays") == 1
+    assert said.count("checkpoints leave replays out") == 1
     files, (name, checkpoint) = deterministic(tmp_path / "runs" / "run")
     shared, (other, expected) = deterministic(
         train(tmp_path / "shared", "budget.env_steps=960", ranks=2)

@@ -1,5 +1,6 @@
 """Two machines, as two network namespaces that share no disk: a run over them, and a cut cable."""
 
+import json
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from .launching import CONFIGS
 from .runs import configured, deterministic, train
+from .test_parallel import check_tutorial
 
 pytestmark = pytest.mark.slow
 BIN = Path(sys.executable).parent
@@ -64,9 +66,12 @@ def hosts():
 
 
 class Machine:
-    """`evorl train` on one host, in a folder of its own; `hidden` is one that it cannot see."""
+    """`evorl train` on one host, in a folder of its own; `hidden` is one that it cannot see.
 
-    def __init__(self, name, number, folder, *overrides, hidden=None):
+    With a script, that with its arguments instead.
+    """
+
+    def __init__(self, name, number, folder, *overrides, hidden=None, script=None):
         folder.mkdir(parents=True)
         own_disk = ["unshare", "--mount", "sh", "-c", HIDE, "sh", hidden] if hidden else []
         words = [
@@ -74,7 +79,8 @@ class Machine:
             *("--config_file", CONFIGS / "multi_node.yaml"),
             *("--machine_rank", number, "--num_machines", 2, "--num_processes", 2),
             *("--main_process_ip", ADDRESSES[0], "--main_process_port", 29511),
-            *("-m", "evorl", "train", configured(folder), *overrides),
+            *([script] if script else ["-m", "evorl", "train", configured(folder)]),
+            *overrides,
         ]
         self.output = folder / "output"
         with self.output.open("w") as output:
@@ -96,6 +102,21 @@ class Machine:
 
     def said(self):
         return self.output.read_text()
+
+
+def test_stages_of_a_task_on_two_hosts(hosts, tmp_path):
+    """Whatever they share goes through encrypted TCP."""
+    folders = [tmp_path / "0", tmp_path / "1"]
+    tutorial = Path(__file__).parent / "tutorial.py"
+    machines = [
+        Machine(host, i, folders[i], 2, "serial", folders[i], script=tutorial)
+        for i, host in enumerate(hosts)
+    ]
+    for machine in machines:
+        assert machine.wait(180) == 0, [machine.said() for machine in machines]
+    assert not any(processes(name) for name in hosts)
+    trainer, evaluator = (json.loads((folders[i] / f"{i}.json").read_text()) for i in range(2))
+    check_tutorial(trainer, evaluator, machines[0].said())
 
 
 def test_the_population_arrives_without_a_shared_disk(hosts, tmp_path):

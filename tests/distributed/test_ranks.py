@@ -46,6 +46,18 @@ def test_two_machines(machines, check):
     assert machines[0].said(f"2x1-{check}") == dict.fromkeys(range(2), "ok")
 
 
+def test_teams_speak_among_themselves(four):
+    """Two ranks train the same agents, and two evaluate."""
+    for rank, said in four.said("teams").items():
+        first = rank // 2 * 2
+        names = [f"rank {one}" for one in (first, first + 1)]
+        labels = [["main", "trainer"], ["trainer"], ["evaluator"], ["evaluator"]][rank]
+        everyone = names if rank == first else []
+        mean = [0.5, 0.5] if rank < 2 else [float(rank)] * 2
+        told = [labels, names, names[0], everyone, first == 2, True, [0, 1, 2, 3, 4], mean]
+        assert said == str(told)
+
+
 REFUSALS = {
     "population": "mesh: population 3 × data 1 takes 3 ranks, got 2; start as many with",
     "data": "mesh: population 1 × data 3 takes 3 ranks, got 2; start as many with",
@@ -110,7 +122,7 @@ def test_a_collective_gives_up_after_the_time_out(four):
 
 STUCK = {
     "broadcast": "broadcast from rank 0: rank 0 lost another one (",
-    "agree": "agree: rank 0 lost another one (",
+    "any_rank": "any_rank: rank 0 lost another one (",
     "gather": "receive: rank 0 lost rank 1 (",
     "send": "send: rank 0 lost rank 1 (",
     "average": "all-reduce: rank 0 lost one with the same agents (",

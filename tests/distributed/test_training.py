@@ -27,6 +27,7 @@ def test_two_ranks_are_one_process(alone, tmp_path):
 
 def test_five_agents_on_two_ranks(tmp_path):
     options = ("population.size=5", "budget.env_steps=1800", "replay.kind=prioritized")
+    options += ("evaluation.confirm_episodes=7",)  # dealt out to both
     one = train(tmp_path / "one", *options)
     same_but_mesh(one, train(tmp_path / "two", *options, ranks=2))
 
@@ -109,3 +110,24 @@ def test_gradients_over_two_ranks_are_those_of_both_batches(tmp_path):
     differences = [float(text) for text in done.said("difference").values()]
     assert len(differences) == 2
     assert max(differences) < 1e-9
+
+
+def test_fitness_from_training_is_the_same_on_any_ranks_and_after_resuming(tmp_path):
+    """Two ranks along population, too; agents have different numbers of episodes."""
+    options = ("evaluation.source=training", "evolution.selection.eval_loop=2")
+    options += ("evolution.selection.min_gap=0.5",)
+    one = train(tmp_path / "one", *options)
+    lines = [json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()]
+    assert len({line["ids"][0] for line in lines} | {line["ids"][3] for line in lines}) > 2
+    same_but_mesh(one, train(tmp_path / "two", *options, ranks=2))
+    folder = tmp_path / "resumed"
+    train(folder, *options, "budget.env_steps=1440")
+    code, said = Run(folder, "resume", "runs/run", "budget.env_steps=2880").wait()
+    assert code == 0, said
+    assert deterministic(folder / "runs" / "run") == deterministic(one)
+    both = newest(
+        train(tmp_path / "data", *options, "mesh.data=2", "budget.env_steps=960", ranks=2)
+    )
+    returns = load(both[1]["population.safetensors"])["context.returns"]
+    assert returns.isnan().any()
+    assert (~returns.isnan()).sum() > 8  # episodes of both ranks

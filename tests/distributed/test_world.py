@@ -35,10 +35,10 @@ def test_one_process(alone, check, tmp_path):
 def test_one_process_holds_everything(alone):
     assert (alone.rank, alone.size, alone.population, alone.data) == (0, 1, 1, 1)
     assert alone.main
-    assert alone.places(AGENTS) == range(AGENTS)
+    assert alone.own_agents(AGENTS) == range(AGENTS)
     assert alone.accelerator.num_processes == 1
     payload = b"x" * 1000
-    assert alone.share(payload)[0] is payload  # nothing is copied
+    assert alone.all_gather(payload)[0] is payload  # nothing is copied
     assert alone.gather(payload)[0] is payload
     assert alone.broadcast(payload) is payload
 
@@ -47,7 +47,7 @@ def test_close_twice_and_start_again(alone):
     alone.close()
     alone.close()
     again = World.start(AGENTS)
-    assert again.agree(True)
+    assert again.any_rank(True)
     again.close()
 
 

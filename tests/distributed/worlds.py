@@ -29,7 +29,7 @@ from evorl.experience import Samples, split_groups
 from evorl.genome import Architecture
 from evorl.machine import threads_are_given
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.context import Context
+from evorl.pipeline.training_context import TrainingContext
 from evorl.population.population import Population
 from evorl.reporting.console import Console
 from evorl.runs.directory import RunDirectory
@@ -46,7 +46,7 @@ def check_layout(world, folder):
     assert world.main == (world.rank == 0)
     assert world.device == torch.device("cpu")
     held = {}
-    for rank, said in enumerate(world.share(bytes(world.places(AGENTS)))):
+    for rank, said in enumerate(world.all_gather(bytes(world.own_agents(AGENTS)))):
         for place in said:
             held.setdefault(place, []).append(rank)
     assert sorted(held) == list(range(AGENTS))
@@ -60,7 +60,7 @@ def check_collectives(world, folder):
         return b"" if rank % 2 else bytes([rank]) * (rank + 3)
 
     everybody = [payload(rank) for rank in range(world.size)]
-    assert world.share(payload(world.rank)) == everybody
+    assert world.all_gather(payload(world.rank)) == everybody
     gathered = world.gather(payload(world.rank))
     assert gathered == (everybody if world.main else None)
     assert world.broadcast(b"from the main rank" if world.main else None) == b"from the main rank"
@@ -84,7 +84,7 @@ def check_chunks(world, folder):
     try:
         for length in (0, 1, 6, 7, 8, 14, 15, 1000):
             own = bytes((i + world.rank) % 256 for i in range(length + world.rank))
-            shared = world.share(own)
+            shared = world.all_gather(own)
             assert [len(payload) for payload in shared] == [length + i for i in range(world.size)]
             assert shared[world.rank] == own
             assert shared[-1][:1] == (bytes([world.size - 1]) if shared[-1] else b"")
@@ -99,17 +99,18 @@ def check_average(world, folder):
     tensor = torch.full((2, 3), float(world.rank))
     world.average_(tensor)
     assert tensor.eq(sum(line) / world.data).all()
-    assert world.total(np.array([world.rank, 1])).tolist() == [sum(line), world.data]
-    assert world.highest(np.array([world.rank, -world.rank])).tolist() == [line[-1], -line[0]]
+    assert world.sum_over_replicas(np.array([world.rank, 1])).tolist() == [sum(line), world.data]
+    highest = world.max_over_replicas(np.array([world.rank, -world.rank]))
+    assert highest.tolist() == [line[-1], -line[0]]
 
     generator = torch.Generator().manual_seed(world.rank)
     own = torch.randn(1001, generator=generator)
     mean = own.clone().requires_grad_()
     world.average_(mean)
-    means = world.share(mean.detach().numpy().tobytes())
+    means = world.all_gather(mean.detach().numpy().tobytes())
     owns = [
         torch.frombuffer(bytearray(data), dtype=torch.float32)
-        for data in world.share(own.numpy().tobytes())
+        for data in world.all_gather(own.numpy().tobytes())
     ]
     assert all(means[rank] == means[world.rank] for rank in line)  # the same bits
     torch.testing.assert_close(mean.detach(), torch.stack([owns[i] for i in line]).mean(0))
@@ -117,11 +118,11 @@ def check_average(world, folder):
         assert mean.equal(own)
 
 
-def check_agree(world, folder):
-    assert not world.agree(False)
-    assert world.agree(True)
+def check_any_rank(world, folder):
+    assert not world.any_rank(False)
+    assert world.any_rank(True)
     for rank in range(world.size):
-        assert world.agree(world.rank == rank)
+        assert world.any_rank(world.rank == rank)
 
 
 def check_barrier(world, folder):
@@ -136,6 +137,7 @@ def check_barrier(world, folder):
 
 def check_labels(world, folder):
     everywhere = {"standalone" if world.size == 1 else "distributed", f"node.{world.rank}"}
+    everywhere |= {"trainer", "learner", "evaluator"}  # where there are no evaluators, all are both
     assert world.labels == everywhere | ({"main"} if world.rank == 0 else set())
 
 
@@ -198,7 +200,7 @@ def lose_rank_1(folder):
     """
     ways = {
         "broadcast": lambda world: world.broadcast(b"payload"),
-        "agree": lambda world: world.agree(True),
+        "any_rank": lambda world: world.any_rank(True),
         "gather": lambda world: world.gather(b"payload"),
         "send": lambda world: world.send(b"payload", 1),
         "average": lambda world: world.average_(torch.zeros(3)),
@@ -225,12 +227,32 @@ def lose_rank_1(folder):
     say(folder, "killed-gather", failure(patient.gather, b"payload"))
 
 
+def teams(world):
+    """Who is on which team, and what they say to each other while the other one does the same."""
+    team = world.trainers if world.trainers.joined else world.evaluators
+    own = f"rank {world.rank}".encode()
+    found = [
+        sorted(world.labels & {"main", "trainer", "evaluator"}),
+        [word.decode() for word in team.all_gather(own)],
+        team.broadcast(own).decode(),
+        [word.decode() for word in team.gather(own) or []],
+        team.any_rank(world.rank == 3),
+        world.any_rank(world.rank == 3),
+        list(world.own_agents(AGENTS)),
+    ]
+    tensor = torch.full((2,), float(world.rank))
+    if world.trainers.joined:
+        world.average_(tensor)
+    return [*found, tensor.tolist()]
+
+
 def case_four(folder):
     """Every mesh of four ranks, ranks that do not come, and one that ends with its own error."""
     meshes = [{}, {"data": 2}, {"population": 1, "data": 4}]
     worlds = [World.start(AGENTS, timeout=60, **mesh) for mesh in meshes]
     for world in worlds:
         run_checks(world, folder)
+    say(folder, "teams", teams(World.start(AGENTS, data=2, evaluators=2, timeout=60)))
     first, rank = worlds[0], worlds[0].rank
     impatient = [World.start(AGENTS, data=4, timeout=2) for _ in range(2)]
     first.barrier("before ranks are late")
@@ -315,7 +337,7 @@ def case_gradients(folder):
         for mine, yours in zip(population.state(i)[:4], alone.state(i)[:4], strict=True)
         for name in mine
     ]
-    assert population.state(0).steps == 100
+    assert population.state(0).updates == 100
     say(folder, "difference", str(max(differences)))
     world.close()
 
@@ -337,6 +359,8 @@ def case_spoiled(folder):
 
     def spoiled(population, *arguments):
         rebuild(population, *arguments)
+        if population.size == 1:  # a candidate for the best, to be confirmed
+            return
         made.append(population)
         if os.environ["RANK"] == "1" and len(made) == 4:  # when made, spread, and spread twice more
             population.groups[0].matrices.v[0, 0] += 1
@@ -356,7 +380,7 @@ def case_own_replay(folder):
         parts = Parts(config, world, EnvSpec("CartPole-v1", "sync"), stack)
         directory = RunDirectory(folder)
         stages = Stages(config, world, parts, directory, Console(quiet=True))
-        draw, context = stages.learn.loader.draw, Context(len(world.places(4)))
+        draw, context = stages.learn.loader.draw, TrainingContext(len(world.own_agents(4)))
 
         def watched(plans):
             samples = draw(plans)
