@@ -5,13 +5,13 @@ import warnings
 import numpy as np
 
 from evorl.config import BudgetConfig
-from evorl.errors import RunError
-from evorl.pipeline.context import Context
+from evorl.errors import DeadError
 from evorl.pipeline.snapshot import Progress, Snapshot
+from evorl.pipeline.training_context import TrainingContext
 from evorl.reporting import Console
 
 
-def generation_ends(context: Context) -> bool:
+def generation_ends(context: TrainingContext) -> bool:
     """True in the last iteration of a generation."""
     return context.iteration + 1 >= context.ends
 
@@ -31,14 +31,14 @@ class Budget:
         self._shown = 0  # on the bar
         self._evaluated = 0  # steps of all evaluations so far
 
-    def begin(self, context: Context) -> None:
+    def begin(self, context: TrainingContext) -> None:
         """Before the first generation of a run, or of what is left of one."""
         snapshot, self._shown = context.snapshot, 0
         self._show(self._spent(snapshot))
         self._evaluated = snapshot.evaluation_steps
         self._plan(snapshot, snapshot.begins)
 
-    def __call__(self, context: Context) -> None:
+    def __call__(self, context: TrainingContext) -> None:
         """At a generation's end, on the steps of all ranks: finished, or how long is the next?"""
         snapshot = context.snapshot
         self._show(self._spent(snapshot))
@@ -47,7 +47,7 @@ class Budget:
         snapshot.finished |= snapshot.last
         self._plan(snapshot, snapshot.ends)
 
-    def tick(self, context: Context) -> None:
+    def tick(self, context: TrainingContext) -> None:
         """After every iteration."""
         self._show(self._shown + self.per_iteration)
 
@@ -69,10 +69,10 @@ class Budget:
         self._shown = now
 
 
-def refuse_all_dead(context: Context) -> None:
+def refuse_all_dead(context: TrainingContext) -> None:
     """Ends a run that nobody survives; if they died at its very end, it only warns."""
     snapshot = context.snapshot
-    if np.isfinite(snapshot.fitness).any():
+    if (snapshot.fitness != -np.inf).any():  # NaN: nothing is known of it yet
         return
     dead = f"all agents are dead in generation {snapshot.ended}"
     if snapshot.finished:
@@ -82,7 +82,7 @@ def refuse_all_dead(context: Context) -> None:
             stacklevel=2,
         )
         return
-    raise RunError(
+    raise DeadError(
         f"{dead}, their loss, weights or returns are not finite; start a new run with a smaller"
         " algorithm.lr (if there was a good agent before, best/ in the run's folder has it)"
     )

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from evorl.errors import RunError
 from evorl.genome import Genome
-from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot
+from evorl.pipeline.training_context import TrainingContext
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Event:
 
     generation: int  # that begins, or that has been trained
     env_steps: int  # training steps of all agents so far
-    genomes: tuple[Genome, ...]
-    fitness: npt.NDArray[np.float64]  # [agents] of the latest evaluation; -inf: dead
-    returns: npt.NDArray[np.float64]  # [agents, episodes] of the latest evaluation
+    genomes: tuple[Genome, ...]  # after evolution those of the next generation
+    fitness: npt.NDArray[np.float64]  # [agents] of the latest evaluation; -inf: dead, NaN: none yet
+    returns: npt.NDArray[np.float64]  # [agents, episodes] of the latest evaluation; NaN likewise
     best_score: float  # of the best agent ever seen, on episodes of its own; -inf: none yet
     directory: Path
     stop: Callable[[], None]  # the run ends after this generation, as if its budget were spent
@@ -46,7 +46,10 @@ class Callback:
         """The agents have played their episodes, and nobody is replaced yet."""
 
     def on_evolved(self, event: Event) -> None:
-        """Agents were replaced by children of better ones; not after the last generation."""
+        """Selection has run, and `genomes` are the next generation's; not after the last one.
+
+        Nobody may have been replaced. A child's fitness and returns are NaN until it has played.
+        """
 
     def on_checkpoint(self, event: Event) -> None:
         """The next generation is written down: the run can be resumed from there."""
@@ -62,11 +65,11 @@ class Callbacks:
         self.callbacks, self.directory = tuple(callbacks), directory
         self._stop = False
 
-    def stage(self, hook: str) -> Callable[[Context], None]:
+    def stage(self, hook: str) -> Callable[[TrainingContext], None]:
         """A stage that calls this method of each of them."""
         return partial(self._call, hook)
 
-    def _call(self, hook: str, context: Context) -> None:
+    def _call(self, hook: str, context: TrainingContext) -> None:
         snapshot, begins = context.snapshot, hook == "on_generation_begin"
         happened = {
             "on_generation_begin": not context.finished,

@@ -11,17 +11,26 @@ import torch
 from safetensors.torch import load
 
 from evorl.algorithms import NoiseStreams
-from evorl.distributed import World
+from evorl.distributed import Alone, World
 from evorl.envs import Step, VectorEnv
-from evorl.experience import NStep, ReplayBuffer, RolloutSampler, Sampler, Transitions
+from evorl.experience import (
+    NStep,
+    ReplayBuffer,
+    RolloutSampler,
+    Sampler,
+    Transitions,
+    UnrollSampler,
+)
 from evorl.networks import NORMALIZER
 from evorl.pipeline.budget import generation_ends
-from evorl.pipeline.context import Context, count_failures
-from evorl.population import Population
+from evorl.pipeline.training_context import TrainingContext, count_failures, warn_dead
+from evorl.population import Population, first_errors
 from evorl.runs import serialise
 from evorl.seeding import generator, integers
 
 Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+ENDLESS = "its actions are no longer finite"
 SEEN = 64  # steps whose observations enter the statistics together
 
 
@@ -30,7 +39,7 @@ class Collect:
 
     def __init__(
         self,
-        world: World,
+        world: World | Alone,
         population: Population,
         env: VectorEnv,
         buffer: ReplayBuffer,
@@ -39,8 +48,13 @@ class Collect:
         n_step: int,
         seed: int,
         first: int = 0,
+        first_errors: bool = False,
     ) -> None:
-        """`first` is the number of this rank's first agent."""
+        """`first` is the number of this rank's first agent.
+
+        With `first_errors` new transitions come with the TD errors of who collected them.
+        """
+        self.first_errors = first_errors
         self.world, self.population, self.env = world, population, env
         self.buffer, self.sampler, self.seed, self.first = buffer, sampler, seed, first
         self.num_envs = env.num_envs // population.size
@@ -51,29 +65,32 @@ class Collect:
             env.num_envs, n_step, spec.shape, spec.dtype, action.shape, action.dtype
         )
         self._agent_of = np.arange(env.num_envs) // self.num_envs
-        self._seen: list[Array] = []  # observations that are not in the statistics yet
+        self._seen: list[tuple[Array, Bools]] = []  # what is not in the statistics yet
+        self._wait = 1  # steps until it is
         self._normalizes = NORMALIZER in population.specs
         self._obs: npt.NDArray[np.generic] | None = None
+        self.returns = EpisodeReturns(population.size, self.num_envs)
 
-    def __call__(self, context: Context) -> None:
+    def __call__(self, context: TrainingContext) -> None:
         """Act, step, store."""
         if self._obs is None:
             self._obs = self._begin(context.generation)
         obs, shape = self._obs, (self.population.size, self.num_envs)
         with context.timer("act"):
-            context.exploration = self.population.exploration(context.agent_steps)
+            context.exploration = self._exploration(context)
             grid = obs.reshape(*shape, *obs.shape[1:])
-            if self._normalizes:
-                self._observe(grid, generation_ends(context))
             actions = self.population.act(grid, self.noise.draw(), context.exploration)
+            if actions.dtype.kind == "f":
+                self._refuse_endless(actions)
             actions = actions.reshape(len(obs), *actions.shape[2:])
         with context.timer("step"):
             step = self.env.step(actions)
-        count_failures(context, self.env.failures)
+        self._count_failures(context)
         context.env_steps += len(step.reward) if step.valid is None else int(step.valid.sum())
         step = self._of_the_living(step)
         if self._normalizes:
             valid = None if step.valid is None else step.valid.reshape(shape)
+            self._observe(grid, valid, generation_ends(context))
             ended = (step.terminated | step.truncated).reshape(shape)
             self.population.observe_rewards(step.reward.reshape(shape), ended, valid)
         with context.timer("store"):
@@ -84,20 +101,23 @@ class Collect:
     def end_generation(self) -> None:
         """Cut the running episodes: what is pending enters the replay as truncated."""
         pending = self.windows.flush()
-        living = np.flatnonzero(self.population.alive[self._agent_of[pending.slot]])
-        self._store(pending.take(living))
+        living = np.flatnonzero(self.population.alive[self._agent_of[pending.env]])
+        self._store(pending.take(living), cut=True)
         self._obs = None
 
     def _begin(self, generation: int) -> npt.NDArray[np.generic]:
         """Keyed by agent and not by rank: on which rank an agent trains changes nothing for it."""
-        keys = [
-            (generation, agent, *([self.world.data_rank] if self.world.data_rank else []))
-            for agent in range(self.first, self.first + self.population.size)
-        ]
+        agents = range(self.first, self.first + self.population.size)
+        keys = [(generation, agent, *self.world.replica) for agent in agents]
+        self._wait = 1
+        self.returns.clear()
         for purpose, part in (("explore", self.noise), ("sample", self.sampler)):
             part.reseed([generator(self.seed, purpose, *key) for key in keys])
         seeds = [integers(self.seed, "environment", *key, count=self.num_envs) for key in keys]
         return self.env.reset([seed for own in seeds for seed in own])
+
+    def _exploration(self, context: TrainingContext) -> npt.NDArray[np.float64]:
+        return self.population.exploration(context.agent_steps)
 
     def _of_the_living(self, step: Step) -> Step:
         """A dead agent's steps are paid for, but teach nobody and are nobody's."""
@@ -106,12 +126,32 @@ class Collect:
         living = self.population.alive[self._agent_of]
         return step._replace(valid=living if step.valid is None else living & step.valid)
 
-    def _observe(self, obs: Array, last: bool) -> None:
-        """Many at once: a few beside a million would be lost in rounding."""
-        self._seen.append(obs.copy())
-        if last or len(self._seen) == SEEN:
-            self.population.observe(np.concatenate(self._seen, 1))
+    def _observe(self, obs: Array, valid: Bools | None, last: bool) -> None:
+        """Many at once, as a few beside a million would be lost in rounding; but the first soon."""
+        there = np.ones(obs.shape[:2], np.bool_) if valid is None else valid
+        self._seen.append((obs.copy(), there))
+        if last or len(self._seen) == self._wait:
+            seen, valid = (np.concatenate(own, 1) for own in zip(*self._seen, strict=True))
+            self.population.observe(seen, valid)
             self._seen.clear()
+            self._wait = min(2 * self._wait, SEEN)
+
+    def _refuse_endless(self, actions: Array) -> None:
+        """An agent whose actions [P, N, A] are not finite is dead, before anybody learns by it."""
+        known = np.isfinite(actions)
+        if self.world.data == 1 and known.all():
+            return
+        endless = np.logical_not(known.all((1, 2)))
+        finite = self.world.sum_over_replicas(endless.astype(np.int64)) == 0  # on any of its ranks
+        for agent in np.flatnonzero(~finite & self.population.alive):
+            self._warn_dead(int(agent))
+        self.population.alive &= finite
+
+    def _warn_dead(self, agent: int) -> None:
+        warn_dead(self.population.genomes[agent].id, ENDLESS)
+
+    def _count_failures(self, context: TrainingContext) -> None:
+        count_failures(context, self.env.failures)
 
     def _keep(self, obs: Array, actions: Array, step: Step) -> None:
         if step.failed is not None:
@@ -119,18 +159,62 @@ class Collect:
         new = (step.reward, step.next_obs, step.terminated, step.truncated, step.valid)
         self._store(self.windows.push(obs, actions, *new))
 
-    def _store(self, transitions: Transitions) -> None:
-        if self.sampler.share == "world" and self.world.size > 1:
+    def _store(self, transitions: Transitions, cut: bool = False) -> None:
+        """Those that are cut come without errors: weights have moved on since."""
+        if self.sampler.share == "world" and self.world.trainers.size > 1:
             transitions = share_transitions(self.world, transitions)
-        replay = self._agent_of[transitions.slot] if self.buffer.num_replays > 1 else None
-        self.sampler.inserted(self.buffer.add(transitions, replay))
+        agents = self._agent_of[transitions.env]
+        errors = None if cut else self.td_errors(transitions, agents)
+        self.sampler.insert(transitions, agents, errors)
 
-    def _count(self, context: Context, step: Step) -> None:
+    def td_errors(
+        self, transitions: Transitions, agents: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float32] | None:
+        """What new transitions come with, [K]: the errors of who collected them, or nothing.
+
+        Where updates are noisy, without any noise.
+        """
+        if not self.first_errors:
+            return None
+        numbers = self.population.algorithm.loss_noise(self.env.action)
+        noise = np.zeros((len(agents), numbers), np.float32)
+        return first_errors(self.population, transitions, agents, noise)
+
+    def _count(self, context: TrainingContext, step: Step) -> None:
         valid = np.ones(len(step.reward), dtype=bool) if step.valid is None else step.valid
         # an agent's own steps are those on all ranks that train it
-        context.new_steps = self.world.total(valid.reshape(-1, self.num_envs).sum(1))
+        context.new_steps = self.world.sum_over_replicas(valid.reshape(-1, self.num_envs).sum(1))
         context.agent_steps = context.agent_steps + context.new_steps
         context.episodes += int(((step.terminated | step.truncated) & valid).sum())
+        self.returns.add(step, valid)
+
+
+class EpisodeReturns:
+    """The returns of this rank's training episodes that ended in the current generation."""
+
+    def __init__(self, agents: int, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self._running = np.zeros(agents * num_envs)
+        self.ended: list[list[float]] = [[] for _ in range(agents)]  # of each agent, in order
+
+    def clear(self) -> None:
+        """A generation begins: episodes that were running are cut, and do not count."""
+        self._running[:] = 0
+        self.ended = [[] for _ in self.ended]
+
+    def take(self) -> list[list[float]]:
+        """Those that ended since the last time, of each agent; running episodes run on."""
+        ended, self.ended = self.ended, [[] for _ in self.ended]
+        return ended
+
+    def add(self, step: Step, valid: Bools) -> None:
+        """Count a step of every slot, where it is one."""
+        self._running += np.where(valid, step.reward, 0)
+        over = step.terminated | step.truncated
+        if over.any():
+            for slot in np.flatnonzero(over & valid):
+                self.ended[slot // self.num_envs].append(float(self._running[slot]))
+            self._running[over] = 0
 
 
 class CollectRollout(Collect):
@@ -138,10 +222,10 @@ class CollectRollout(Collect):
 
     def __init__(
         self,
-        world: World,
+        world: World | Alone,
         population: Population,
         env: VectorEnv,
-        sampler: RolloutSampler,
+        sampler: RolloutSampler | UnrollSampler,
         *,
         seed: int,
         first: int = 0,
@@ -150,7 +234,7 @@ class CollectRollout(Collect):
         super().__init__(world, population, env, buffer, sampler, n_step=1, seed=seed, first=first)
         self.rollout = sampler.rollout
 
-    def _observe(self, obs: Array, last: bool) -> None:
+    def _observe(self, obs: Array, valid: Bools | None, last: bool) -> None:
         """When the rollout is learned from: until then all of it is seen alike."""
 
     def _keep(self, obs: Array, actions: Array, step: Step) -> None:
@@ -162,11 +246,54 @@ class CollectRollout(Collect):
         self._obs = None
 
 
-def share_transitions(world: World, own: Transitions) -> Transitions:
-    """What all ranks have collected in this round, in the order of ranks."""
+class CollectUnrolls(CollectRollout):
+    """The same for algorithms that learn from unrolls: a full rollout is handed over.
+
+    With it goes how likely its actions were, by the weights that took them.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        population: Population,
+        env: VectorEnv,
+        sampler: UnrollSampler,
+        *,
+        seed: int,
+        first: int = 0,
+    ) -> None:
+        super().__init__(world, population, env, sampler, seed=seed, first=first)
+        self.store = sampler.store
+
+    def __call__(self, context: TrainingContext) -> None:
+        """Act, step, store; at a generation's end half a rollout is enough."""
+        super().__call__(context)
+        rollout = self.rollout
+        if not rollout.full and not generation_ends(context):
+            return
+        if rollout.enough:
+            with context.timer("store"):
+                obs, action = rollout.field("obs"), rollout.field("action")
+                likely = self.population.log_prob(obs.flatten(1, 2), action.flatten(1, 2))
+                self.store.add(rollout.unrolls(likely.view(obs.shape[:3])))
+        rollout.clear()
+
+
+def of_the_living(
+    windows: Transitions, errors: npt.NDArray[np.float32], alive: Bools, num_envs: int
+) -> tuple[Transitions, npt.NDArray[np.int64], npt.NDArray[np.float32] | None]:
+    """What a replay takes in of an actor's windows, of whom, and with which TD errors, if any."""
+    agents = windows.env // num_envs
+    living = np.flatnonzero(alive[agents])
+    known = None if np.isnan(errors).all() else errors[living]
+    return windows.take(living), agents[living], known
+
+
+def share_transitions(world: World | Alone, own: Transitions) -> Transitions:
+    """What all that train have collected in this iteration, in the order of ranks."""
     fields = {
         name: torch.from_numpy(np.ascontiguousarray(field)) for name, field in own._asdict().items()
     }
-    parts = [load(payload) for payload in world.share(serialise(fields))]
+    parts = [load(payload) for payload in world.trainers.all_gather(serialise(fields))]
     joined = {name: torch.cat([part[name] for part in parts]).numpy() for name in fields}
     return Transitions(**joined)

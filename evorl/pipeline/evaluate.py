@@ -1,42 +1,45 @@
-"""Evaluate: all agents play the same seeded episodes. Confirm: who is the best ever seen.
-
-The highest of many noisy fitnesses is biased upward. So a generation's best becomes the best of the
-run, its champion, only if it also wins on further seeds, the same for all candidates, played in
-waves until it is clearly behind. Agents decay after their peak: what is kept is a snapshot.
+"""Evaluate: all agents play the same seeded episodes. PlayTogether: one agent's, by all ranks.
 
 Legend: P agents, E episodes of each.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from evorl.config import EvaluationConfig, RunConfig
+from evorl.config import EvaluationConfig
+from evorl.distributed import Team, World
 from evorl.envs import Episodes
-from evorl.errors import RunError
 from evorl.evolution import Fitness
 from evorl.genome import Genome
-from evorl.pipeline.context import Context, count_failures
-from evorl.pipeline.learn import warn_dead
-from evorl.pipeline.snapshot import Snapshot, pack, unpack
-from evorl.population import AgentState, Population, newborn
-from evorl.runs import Interface, RunDirectory, SavedAgent
+from evorl.networks import Parameters
+from evorl.pipeline.collect import EpisodeReturns
+from evorl.pipeline.snapshot import Progress, Snapshot, from_message, to_message
+from evorl.pipeline.training_context import Scored, TrainingContext, count_failures, warn_dead
+from evorl.population import Population
 from evorl.seeding import integers
 
-FIRST_WAVE = 5  # episodes before a candidate is first judged; every later wave doubles their number
+# A product of less than a dozen rows takes another kernel, with other last bits: an episode would
+# depend on how many others are played beside it.
+COLUMNS = 16
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class Played(NamedTuple):
     """What playing showed."""
 
     returns: Floats  # [P, E] undiscounted
-    steps: int  # environment steps taken
+    lengths: Ints  # [P, E] environment steps
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of all episodes."""
+        return int(self.lengths.sum())
 
 
 def play(
@@ -46,37 +49,67 @@ def play(
     max_steps: int,
     on_end: Callable[[int], None] | None = None,
 ) -> Played:
-    """Each agent plays one episode per seed; only episodes still running are stepped.
+    """Each living agent plays one episode per seed, the next one in whatever slot is free.
 
-    `on_end` is told how many episodes ended, for a progress bar. What the environments raised is
-    left to be counted in episodes.failures.
+    What an episode gives depends on its agent and seed alone. `on_end` is told how many are over,
+    for a progress bar. What the environments raised is left to be counted in episodes.failures.
     """
-    agents, count = population.size, episodes.num_envs // population.size  # slots of each
-    waves, steps = list[Floats](), 0
-    for start in range(0, len(seeds), count):
-        wave = seeds[start : start + count]
-        playing = np.repeat(population.alive[:, None], count, 1)
-        playing[:, len(wave) :] = False  # slots that the last wave does not use
-        active = playing.reshape(-1)
-        obs = episodes.reset([*wave, *[0] * (count - len(wave))] * agents)
-        returns = np.zeros(agents * count)
-        for _ in range(max_steps):
-            if not active.any():
-                break
-            actions = population.greedy(obs.reshape(agents, count, *obs.shape[1:]))
-            actions = actions.reshape(len(obs), *actions.shape[2:])
-            obs, reward, ended = episodes.step(actions, active)
-            returns += reward
-            steps += int(active.sum())
+    living = np.flatnonzero(population.alive)
+    agent, seed = np.tile(living, len(seeds)), np.repeat(np.arange(len(seeds)), len(living))
+    returns, lengths, begun = np.zeros(len(agent)), np.zeros(len(agent), np.int64), 0  # of a queue
+    playing = np.full(episodes.num_envs, -1)  # which of them each slot plays; -1: it is free
+    acting: Acting | None = None
+    while begun < len(agent) or (playing >= 0).any():
+        free = np.flatnonzero(playing < 0)
+        if begun < len(agent) and len(free) >= (1 if episodes.seeds_some else len(playing)):
+            new = np.arange(begun, min(begun + len(free), len(agent)))
+            begun, free = begun + len(new), free[: len(new)]
+            playing[free], acting = new, None
+            episodes.start([seeds[i] for i in seed[new]], free)
+        if acting is None:
+            busy = np.flatnonzero(playing >= 0)
+            acting = Acting(population, episodes, busy, agent[playing[busy]])
+        reward, ended = episodes.step(acting(), busy)
+        returns[playing[busy]] += reward
+        lengths[playing[busy]] += 1
+        over = busy[ended | (lengths[playing[busy]] >= max_steps)]
+        if over.size:
+            playing[over], acting = -1, None
             if on_end is not None:
-                on_end(int((ended & active).sum()))
-            active &= ~ended
-        waves.append(returns.reshape(agents, count)[:, : len(wave)])
-    return Played(np.concatenate(waves, 1), steps)
+                on_end(len(over))
+    shape = (population.size, len(seeds))
+    found = Played(np.zeros(shape), np.zeros(shape, np.int64))
+    found.returns[agent, seed], found.lengths[agent, seed] = returns, lengths
+    return found
+
+
+class Acting:
+    """The greedy actions of some agents, in the slots [K] in which they play.
+
+    A population acts on agents × columns. They are filled from the left, by the busy slots alone.
+    """
+
+    def __init__(
+        self, population: Population, episodes: Episodes, slots: Ints, agents: Ints
+    ) -> None:
+        self.population, self.episodes = population, episodes
+        self.slots, self.agents = slots, agents
+        counts, order = np.bincount(agents), np.argsort(agents, kind="stable")
+        self.columns = np.empty_like(agents)
+        self.columns[order] = np.concatenate([np.arange(count) for count in counts])
+        width = -(-int(counts.max()) // COLUMNS) * COLUMNS
+        some = episodes.obs[slots[0]]  # any will do where nobody plays
+        self.obs = np.broadcast_to(some, (population.size, width, *some.shape)).copy()
+
+    def __call__(self) -> npt.NDArray[Any]:
+        """For the latest observations, [K, …]."""
+        self.obs[self.agents, self.columns] = self.episodes.obs[self.slots]
+        actions = self.population.greedy(self.obs)
+        return actions[self.agents, self.columns]
 
 
 class Evaluate:
-    """Scores the population at the end of a generation."""
+    """Lets all agents play at the end of a generation; their fitness follows in Gather."""
 
     def __init__(
         self,
@@ -89,154 +122,147 @@ class Evaluate:
         """`share` are the episodes that this rank plays, of those that its agents are to play."""
         self.population, self.episodes = population, episodes
         self.count, self.max_steps, self.seed = config.episodes, config.max_steps, seed
-        self.share, self.fitness = share, Fitness.named(config.fitness)
+        self.share = share
 
-    def __call__(self, context: Context) -> None:
+    def __call__(self, context: TrainingContext) -> None:
         """The returns of this rank's agents on its share of the episodes."""
-        before = self.population.alive.copy()
-        self.population.mark_dead()
-        for agent in np.flatnonzero(before & ~self.population.alive):
-            warn_dead(self.population.genomes[agent].id, "its weights are no longer finite")
+        mark_dead(self.population)
         with context.timer("evaluate"):
             seeds = integers(self.seed, "evaluation", context.generation, count=self.count)
             played = play(self.population, self.episodes, seeds[self.share], self.max_steps)
         count_failures(context, self.episodes.failures)
         context.evaluation_steps += played.steps
         context.returns = np.where(self.population.alive[:, None], played.returns, -np.inf)
-        context.fitness = self.fitness(context.returns)
 
 
-class Champion(NamedTuple):
-    """The best agent ever seen as it was then, with everything that a child inherits."""
+class Race(Protocol):
+    """What EvaluateApart needs of Champion, whose module imports this one."""
 
-    genome: Genome
-    state: AgentState
-    generation: int  # at whose end it was seen
-    own_steps: int
-    own_updates: int
-    facts: Mapping[str, Any] = {}  # what its file says of it
+    crowned: int | None
+    returns: Floats | None
+
+    def play_race(self, context: TrainingContext, snapshot: Snapshot | None) -> None:
+        """Play the race for the champion; the first rank of the team has the snapshot."""
 
 
-class Confirm:
-    """Lets the best of each evaluation play further, and keeps best/ in the run's directory."""
+class EvaluateApart:
+    """On evaluators, ranks that score all agents while the others train: agents play and race.
 
-    name = "champion"
+    They play with the weights with which the generation began, so that evaluation is exactly one
+    generation behind, however fast or slow they are. At the generation's end what they have found
+    is gathered with everything else. A checkpoint holds the weights under evaluation: a run that
+    resumes from there evaluates them again.
+    """
+
+    def __init__(self, world: World, evaluate: Evaluate, champion: Race, fitness: Fitness) -> None:
+        """`evaluate` lets all agents play this rank's share of the episodes."""
+        self.team, self.evaluate, self.champion = world.evaluators, evaluate, champion
+        self.fitness = fitness
+
+    def __call__(self, context: TrainingContext) -> None:
+        """Play this rank's share; the first evaluator gathers the returns and decides the race."""
+        self.evaluate(context)
+        sent = self.team.gather(to_message({}, {"returns": torch.from_numpy(context.returns)}))
+        if sent is None:
+            self.champion.play_race(context, None)
+            return
+        snapshot = context.snapshot
+        snapshot.returns = interleaved([from_message(own)[1]["returns"].numpy() for own in sent])
+        snapshot.fitness = self.fitness(snapshot.returns)
+        self.champion.play_race(context, snapshot)
+        context.scored = Scored(snapshot.returns, self.champion.crowned, self.champion.returns)
+
+
+class TakeReturns:
+    """Returns from the episodes of training, which cost nothing: exploration is in them."""
+
+    def __init__(self, population: Population, returns: EpisodeReturns) -> None:
+        self.population, self.training = population, returns
+
+    def __call__(self, context: TrainingContext) -> None:
+        """The returns of this rank's agents, filled up with NaN."""
+        mark_dead(self.population)
+        found = [np.array(own) for own in self.training.ended]
+        for agent, own in enumerate(found):
+            if not (self.population.alive[agent] and np.isfinite(own).all()):
+                found[agent] = np.array([-np.inf])
+        context.returns = filled_up(found)
+
+
+def mark_dead(population: Population) -> None:
+    """Agents that died are named once; the others carry on."""
+    before = population.alive.copy()
+    population.mark_dead()
+    for agent in np.flatnonzero(before & ~population.alive):
+        warn_dead(population.genomes[agent].id, "its weights are no longer finite")
+
+
+def interleaved(parts: Sequence[Floats]) -> Floats:
+    """The returns [P, E] of ranks that share episodes: rank d of D played d, d + D, …"""
+    agents, episodes = len(parts[0]), sum(part.shape[1] for part in parts)
+    found = np.empty((agents, episodes))
+    for d, part in enumerate(parts):
+        found[:, d :: len(parts)] = part
+    return found
+
+
+def filled_up(returns: Sequence[Floats]) -> Floats:
+    """As many returns of every agent as the most that one has: [P, E], NaN where it has none."""
+    own = [each[~np.isnan(each)] for each in returns]
+    found = np.full((len(own), max(1, *map(len, own))), np.nan)
+    for row, each in zip(found, own, strict=True):
+        row[: len(each)] = each
+    return found
+
+
+class PlayTogether:
+    """One agent's episodes, dealt out to a team of ranks: the first one asks, the others follow."""
 
     def __init__(
-        self, population: Population, episodes: Episodes, directory: RunDirectory, config: RunConfig
+        self, team: Team, population: Population, episodes: Episodes, max_steps: int
     ) -> None:
         """Of the population it takes the networks and the algorithm only."""
-        self.networks, self.specs = population.networks, population.specs
-        self.algorithm = population.algorithm
-        self.episodes, self.directory, self.env_id = episodes, directory, config.env.id
-        self.max_steps, self.stop_at = config.evaluation.max_steps, config.budget.stop_at
-        self.fitness = Fitness.named(config.evaluation.fitness)
-        count = config.evaluation.confirm_episodes
-        self.seeds = integers(config.seed, "confirmation", count=count)
-        self.champion: Champion | None = None  # the best, ready to have children
-        self.returns: Floats | None = None  # [E] of the best, on the further seeds
+        self.team, self.episodes, self.max_steps = team, episodes, max_steps
+        self.networks, self.algorithm = population.networks, population.algorithm
 
-    @property
-    def score(self) -> float:
-        """The champion's fitness on the further seeds; -inf if there is none."""
-        return -np.inf if self.returns is None else self._score(self.returns)
-
-    def _score(self, returns: Floats) -> float:
-        return float(self.fitness(returns[None])[0])
-
-    @property
-    def reached(self) -> bool:
-        """Whether the champion is as good as the run was to become."""
-        return self.stop_at is not None and self.score >= self.stop_at
-
-    def __call__(self, context: Context) -> None:
-        """Only an agent that may beat the confirmed score plays the further episodes.
-
-        They are other seeds, so a standard error is allowed for. Of equals the later one is kept.
-        """
-        snapshot = context.snapshot
-        snapshot.best = self.score
-        agent = int(np.argmax(np.nan_to_num(snapshot.fitness, nan=-np.inf)))
-        fitness = snapshot.fitness[agent]
-        error = np.nan_to_num(self.fitness.errors(snapshot.returns)[agent])
-        if not np.isfinite(fitness) or fitness + error < self.score:
-            return
-        with context.timer("evaluate"):
-            returns = self._confirm(snapshot, agent)
-        if returns is not None and self._score(returns) >= self.score:
-            self.returns = returns
-            self._keep(snapshot, agent)
-
-    def _keep(self, snapshot: Snapshot, agent: int) -> None:
-        """This agent is the champion from now on."""
-        snapshot.best = self.score
-        own_steps, own_updates = snapshot.agent_steps[agent], snapshot.agent_updates[agent]
-        facts = {
-            "env": self.env_id,
-            "place": agent,
-            "fitness": float(snapshot.fitness[agent]),
-            "confirmed": self.score if np.isfinite(self.score) else None,
-            "generation": snapshot.ended,
-            "env_steps": snapshot.env_steps,
-            "own_steps": int(own_steps),
-        }
-        genome, state = snapshot.genomes[agent], snapshot.states[agent]
-        counts = (snapshot.ended, int(own_steps), int(own_updates))
-        self.champion = Champion(genome, state, *counts, facts)
-        self.directory.save_best(self.returned())
-        snapshot.finished |= self.reached
-
-    def returned(self) -> SavedAgent:
-        """The champion, which the run returns; RunError if no agent was ever any good."""
-        if self.champion is None:
-            raise RunError(
-                f"{self.directory.path}: no agent ever had a finite fitness;"
-                " look at the rewards that the environment gives"
-            )
-        return SavedAgent(
-            self.champion.genome,
-            self.specs,
-            self.champion.state.online,
-            self.algorithm.model_dump(mode="json"),
-            Interface.of(self.episodes.spaces),
-            dict(self.champion.facts),
-        )
-
-    def _confirm(self, snapshot: Snapshot, agent: int) -> Floats | None:
-        """Its returns on the further seeds; None if it was clearly behind before the last."""
-        alone = Population([snapshot.genomes[agent]], self.networks, self.algorithm)
-        alone.rebuild(alone.genomes, [newborn(snapshot.states[agent].online)])
-        returns = np.zeros(0)
-        while len(returns) < len(self.seeds):
-            if self._clearly_behind(returns):
-                return None
-            wave = self.seeds[len(returns) : max(FIRST_WAVE, 2 * len(returns))]
-            played = play(alone, self.episodes, wave, self.max_steps)
-            count_failures(snapshot, self.episodes.failures)
-            snapshot.evaluation_steps += played.steps
-            returns = np.append(returns, played.returns[0])
+    def __call__(
+        self, progress: Progress, genome: Genome, weights: Parameters, seeds: Sequence[int]
+    ) -> Floats:
+        """Its returns [E] by seed, on the first rank; steps and failures of all are counted."""
+        team, failures = self.team, self.episodes.failures
+        if team.size > 1:
+            team.broadcast(to_message({"genome": genome.to_json(), "seeds": list(seeds)}, weights))
+        played = self._share(genome, weights, seeds)
+        progress.evaluation_steps += played.steps
+        returns = np.empty(len(seeds))
+        returns[:: team.size] = played.returns[0]
+        for place, sent in enumerate(team.gather(b"") or []):
+            if place > 0:
+                facts, tensors = from_message(sent)
+                returns[place :: team.size] = tensors["returns"].numpy()
+                progress.evaluation_steps += facts["steps"]
+                for slot, trace in facts["failures"]:
+                    failures.add(slot, [trace])
+        count_failures(progress, failures)
         return returns
 
-    def _clearly_behind(self, returns: Floats) -> bool:
-        """By more than a standard error of the difference on the seeds played so far."""
-        if not len(returns) or self.returns is None or not np.isfinite(self.returns).all():
-            return False
-        lead, error = self.fitness.lead(returns, self.returns[: len(returns)])
-        return bool(lead + np.nan_to_num(error) < 0)
+    def follow(self) -> None:
+        """On the other ranks: play what the first one asks for, until it asks for no more."""
+        while request := self.team.broadcast(None):
+            facts, weights = from_message(request)
+            played = self._share(Genome.from_json(facts["genome"]), weights, facts["seeds"])
+            failures = [list(failure) for failure in self.episodes.failures.take()]
+            told = {"steps": played.steps, "failures": failures}
+            returns = torch.from_numpy(played.returns[0])
+            self.team.gather(to_message(told, {"returns": returns}))
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """What `restore` needs, as JSON and tensors."""
-        if self.champion is None or self.returns is None:
-            return {}, {}
-        genome, state = self.champion.genome.to_json(), self.champion.state
-        values = self.champion._asdict() | {"genome": genome, "state": state.steps}
-        return values, pack([state]) | {"returns": torch.from_numpy(self.returns)}
+    def end(self) -> None:
+        """On the first rank: the others need not follow any longer."""
+        if self.team.size > 1:
+            self.team.broadcast(b"")
 
-    def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Resume from an earlier `state`; best/ becomes what it was then."""
-        if not values:
-            return
-        genome, (state,) = Genome.from_json(values["genome"]), unpack(tensors, [values["state"]])
-        self.champion = Champion(**values | {"genome": genome, "state": state})
-        self.returns = tensors["returns"].numpy().copy()
-        self.directory.save_best(self.returned())
+    def _share(self, genome: Genome, weights: Parameters, seeds: Sequence[int]) -> Played:
+        """What this rank plays of it."""
+        alone = Population.of_one(genome, weights, self.networks, self.algorithm)
+        own = seeds[self.team.place :: self.team.size]
+        return play(alone, self.episodes, own, self.max_steps)

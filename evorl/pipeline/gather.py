@@ -1,26 +1,22 @@
-"""Gather, Broadcast, Inherit: from all ranks to one snapshot on the main rank, and back to all.
+"""Gather and Broadcast: from all ranks to one snapshot on the main rank, and back to all.
 
 In one process the snapshot is handed on. Over several ranks it travels as bytes, and every rank
-proves by hash that it has its rows.
+shows by hash that it has its rows (`check_same_weights`).
 """
 
 import json
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from safetensors.torch import load
+import torch
 
-from evorl.distributed import World
+from evorl.distributed import Mesh, Team, World
 from evorl.errors import RunError
 from evorl.evolution import MEAN, Fitness
-from evorl.experience import Sampler
-from evorl.pipeline.context import Context
-from evorl.pipeline.snapshot import ARRAYS, Snapshot, digests
+from evorl.pipeline.evaluate import filled_up, interleaved, mark_dead
+from evorl.pipeline.snapshot import ARRAYS, Progress, Snapshot, digests, from_message, to_message
+from evorl.pipeline.training_context import Scored, TrainingContext
 from evorl.population import AgentState, Population, kinds_of
-from evorl.runs import serialise
-
-Floats = npt.NDArray[np.float64]
 
 
 class Gather:
@@ -29,32 +25,50 @@ class Gather:
     def __init__(self, world: World, population: Population, fitness: Fitness = MEAN) -> None:
         self.world, self.population, self.fitness = world, population, fitness
 
-    def __call__(self, context: Context) -> None:
+    def __call__(self, context: TrainingContext) -> None:
         """Send; on the main rank, put together what all have sent."""
         world = self.world
-        world.barrier(f"the end of generation {context.generation}")
+        if world.size > 1:
+            with context.timer("wait"):
+                world.barrier(f"the end of generation {context.generation}")
+        if not world.trainers.joined:
+            world.gather(_report(context))
+            return
         snapshot = self._own(context)
         if world.size > 1:
             # the first of those that hold the same agents sends their weights
             sent = world.gather(snapshot.to_bytes(weights=world.data_rank == 0))
             if sent is not None:
-                snapshot = self._join(context, [Snapshot.from_bytes(part) for part in sent])
+                trained, reports = sent[: world.trainers.size], sent[world.trainers.size :]
+                snapshot = self._join(context, [Snapshot.from_bytes(part) for part in trained])
+                for report in reports:
+                    _take_report(context, snapshot, report)
         if world.data > 1:
-            prove(world, self.population, snapshot)
+            check_same_weights(world.trainers, world.mesh, self.population, snapshot)
         if world.main:
             snapshot.generation += 1
-            snapshot.fitness = self.fitness(snapshot.returns)  # of all episodes, whoever played
-            context.snapshot = snapshot
+            self._score(context, snapshot)
 
-    def _own(self, context: Context) -> Snapshot:
+    def _score(self, context: TrainingContext, snapshot: Snapshot) -> None:
+        """Fitness by all episodes, whoever played them; what evaluators say is of agents before."""
+        evaluated = snapshot
+        if context.scored is not None:
+            evaluated, snapshot.returns = context.snapshot, context.scored.returns
+            evaluated.returns, evaluated.fitness = snapshot.returns, self.fitness(snapshot.returns)
+        fitness = self.fitness(snapshot.returns)
+        snapshot.fitness = np.where(snapshot.alive, fitness, -np.inf)
+        context.snapshot, context.evaluated = snapshot, evaluated
+
+    def _own(self, context: TrainingContext) -> Snapshot:
         """This rank's part."""
         population = self.population
+        mark_dead(population)
         states = [_on_cpu(population.state(i)) for i in range(population.size)]
         own = Snapshot(population.genomes, states, population.alive)
         own.take(context)
         return own
 
-    def _join(self, context: Context, parts: list[Snapshot]) -> Snapshot:
+    def _join(self, context: TrainingContext, parts: list[Snapshot]) -> Snapshot:
         """Of each agent what its first rank has, the episodes of all, and everybody's counts."""
         data = self.world.data
         rows = [parts[row : row + data] for row in range(0, len(parts), data)]  # the same agents
@@ -66,46 +80,53 @@ class Gather:
         )
         joined.take(context, slice(0))
         for name in ARRAYS:
-            setattr(joined, name, np.concatenate([getattr(row[0], name) for row in rows]))
-        joined.returns = np.concatenate([_interleaved([p.returns for p in row]) for row in rows])
+            if name != "returns":
+                setattr(joined, name, np.concatenate([getattr(row[0], name) for row in rows]))
+        join = interleaved if self.fitness.paired else np.hstack
+        each = [own for row in rows for own in join([part.returns for part in row])]
+        joined.returns = np.stack(each) if self.fitness.paired else filled_up(each)
         for name, before in context.before.items():
             setattr(joined, name, before + sum(getattr(part, name) - before for part in parts))
         return joined
 
 
 class Broadcast:
-    """Every rank takes its rows of the next generation, and proves that it really has them."""
+    """Every rank takes its rows of the next generation; hashes show that it really has them."""
 
     def __init__(self, world: World, population: Population) -> None:
         self.world, self.population = world, population
 
-    def __call__(self, context: Context) -> None:
-        """The same bytes on all ranks."""
+    def __call__(self, context: TrainingContext) -> None:
+        """All ranks begin the next generation from the main rank's snapshot."""
         world, population = self.world, self.population
         if world.size > 1:
             sent = world.broadcast(context.snapshot.to_bytes() if world.main else None)
             snapshot = Snapshot.from_bytes(sent)
         else:
             snapshot = context.snapshot
-        own = world.places(snapshot.agents)
+        own = world.own_agents(snapshot.agents)
         ours = slice(own.start, own.stop)
         context.begin_generation(snapshot, ours)
         kinds = kinds_of(population.specs, snapshot.genomes, population.compiled is not None)
         population.rebuild(snapshot.genomes[ours], snapshot.states[ours], kinds[ours])
         population.alive = snapshot.alive[ours].copy()
         if world.size > 1:
-            prove(world, population, context.snapshot if world.main else snapshot)
+            check_same_weights(
+                world.everyone, world.mesh, population, context.snapshot if world.main else snapshot
+            )
+        if not world.trainers.joined:
+            context.snapshot = snapshot  # to be evaluated, while the others train
 
 
-def prove(world: World, population: Population, snapshot: Snapshot) -> None:
-    """All ranks send hashes of their agents; the main rank compares them with its snapshot."""
+def check_same_weights(team: Team, mesh: Mesh, population: Population, snapshot: Snapshot) -> None:
+    """All of a team send hashes of their agents; the main rank compares them with its snapshot."""
     live = digests([population.state(i) for i in range(population.size)])
-    sent = world.gather(json.dumps(live).encode())
+    sent = team.gather(json.dumps(live).encode())
     if sent is None:
         return
     expected = digests(snapshot.states)
     for rank, own in enumerate(sent):
-        places = world.mesh.places(snapshot.agents, rank)
+        places = mesh.agents_of(snapshot.agents, rank)
         for place, found in zip(places, json.loads(own), strict=True):
             if found != expected[place]:
                 agent = snapshot.genomes[place].id
@@ -114,46 +135,28 @@ def prove(world: World, population: Population, snapshot: Snapshot) -> None:
                 )
 
 
-class Inherit:
-    """After selection a child takes over what its parent, on whatever rank, has seen."""
-
-    def __init__(self, world: World, sampler: Sampler) -> None:
-        self.world, self.sampler = world, sampler
-
-    def __call__(self, context: Context) -> None:
-        """All ranks learn who follows whom, and hand replays on."""
-        world = self.world
-        sent = context.snapshot.parents.tolist() if world.main else None
-        parents = np.array(world.broadcast_json(sent), dtype=np.int64)
-        own = world.places(len(parents))
-        local = np.array([p - own.start if p in own else i for i, p in enumerate(parents[own])])
-        self.sampler.inherit(local)
-        for place in np.flatnonzero(parents != np.arange(len(parents))):
-            self._transfer(int(place), int(parents[place]), len(parents))
-
-    def _transfer(self, place: int, parent: int, agents: int) -> None:
-        """All ranks go through all transfers in one order, so that nobody waits for another."""
-        world, first = self.world, self.world.places(agents).start
-        source, target = (
-            world.mesh.owner(agents, agent) + world.data_rank for agent in (parent, place)
-        )
-        if source == target:
-            return
-        if world.rank == source:
-            world.send(serialise(self.sampler.export(parent - first)), target)
-        elif world.rank == target:
-            self.sampler.load_state_dict(load(world.receive(source)), place - first)
-
-
 def _on_cpu(state: AgentState) -> AgentState:
     online, target, m, v = ({name: each.cpu() for name, each in own.items()} for own in state[:4])
-    return AgentState(online, target, m, v, state.steps)
+    return AgentState(online, target, m, v, state.updates)
 
 
-def _interleaved(parts: Sequence[Floats]) -> Floats:
-    """Rank d of the data axis played episodes d, d + data, …"""
-    agents, episodes = len(parts[0]), sum(part.shape[1] for part in parts)
-    found = np.empty((agents, episodes))
-    for d, part in enumerate(parts):
-        found[:, d :: len(parts)] = part
-    return found
+def _report(context: TrainingContext) -> bytes:
+    """What an evaluator has counted and, if it is the first one, found."""
+    counts = {name: getattr(context, name) - before for name, before in context.before.items()}
+    facts: dict[str, Any] = {"counts": counts}
+    tensors = {}
+    if (scored := context.scored) is not None:
+        facts["crowned"], tensors["returns"] = scored.crowned, torch.from_numpy(scored.returns)
+        if scored.champion is not None:
+            tensors["champion"] = torch.from_numpy(scored.champion)
+    return to_message(facts, tensors)
+
+
+def _take_report(context: TrainingContext, progress: Progress, report: bytes) -> None:
+    """Back from `_report`, on the main rank."""
+    facts, tensors = from_message(report)
+    for name, count in facts["counts"].items():
+        setattr(progress, name, getattr(progress, name) + count)
+    if "returns" in tensors:
+        found = {name: value.numpy().copy() for name, value in tensors.items()}
+        context.scored = Scored(found["returns"], facts["crowned"], found.get("champion"))

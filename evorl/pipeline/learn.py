@@ -4,7 +4,8 @@ Legend: P agents, U updates of a round, B batch.
 """
 
 import math
-import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +14,22 @@ from torch import Tensor
 
 from evorl.algorithms import advantages
 from evorl.config import BudgetConfig, ReplayConfig
-from evorl.distributed import World
+from evorl.distributed import Alone, World
 from evorl.experience import (
     ReplayBuffer,
     ReplayLoader,
     RolloutSampler,
     Sampler,
+    SampleRequest,
+    UnrollSampler,
     linear_beta,
     scaled_rewards,
 )
 from evorl.pipeline.budget import generation_ends
-from evorl.pipeline.context import Context
+from evorl.pipeline.training_context import TrainingContext, warn_dead
 from evorl.population import Population
 
+DIVERGED = "its loss is no longer finite"
 MOST_BYTES = 256 * 2**20  # of one gather: images are gathered in several parts
 
 
@@ -41,53 +45,75 @@ class Learn:
         *,
         learning_starts: int = 0,
         updates: int = 1,
+        samples_per_insert: float | None = None,
     ) -> None:
+        """With a ratio of samples to inserts updates follow from that, not from `learn_step`."""
         self._all_ready, self._least = False, 1  # items of a replay that can be learned from
         self.world, self.population = world, population
         self.buffer, self.sampler = buffer, sampler
         self.learning_starts, self.updates = learning_starts, updates
+        self.samples_per_insert = samples_per_insert
         self.loader = ReplayLoader(sampler, population.device)
 
-    def __call__(self, context: Context) -> None:
+    def __call__(self, context: TrainingContext) -> None:
         """Sample and update until no agent owes an update."""
-        owed = self.updates_owed(context)
+        self._learn(context, self.updates_owed(context))
+
+    def _learn(self, context: TrainingContext, owed: npt.NDArray[np.int64]) -> None:
         total, loss = np.zeros_like(owed), np.zeros(len(owed))
         most = self._updates_at_once()
-        while owed.any():
+        while max(owed.tolist()) > 0:
             now = np.minimum(owed, most)
             loss += np.where(now > 0, now * self._round(context, now), 0)
             total += now
             owed = np.where(self.population.alive, owed - now, 0)
-        context.agent_updates = context.agent_updates + total
-        context.updates += int(total.sum())
-        context.loss = np.where(total > 0, loss / np.maximum(total, 1), context.loss)
+        if made := sum(total.tolist()):
+            context.updates += made
+            context.loss = np.where(total > 0, loss / np.maximum(total, 1), context.loss)
 
-    def refill(self, context: Context) -> None:
+    def refill(self, context: TrainingContext) -> None:
         """Before a run resumes: replays that were not kept fill up first, as when it began.
 
         Its agents are past their start already, and would learn from the first few steps alone.
         """
         if context.agent_steps.any() and not self.buffer.sizes.any():
-            writers = self.population.size // self.buffer.num_replays
-            self._least = max(1, min(self.learning_starts * writers, self.buffer.capacity))
+            self._least = self._enough()
 
-    def updates_owed(self, context: Context) -> npt.NDArray[np.int64]:
+    def updates_owed(self, context: TrainingContext) -> npt.NDArray[np.int64]:
         """So many for each `learn_step` own steps after the start; fractions are carried on."""
-        every = self.population.hyperparameter("learn_step").astype(np.int64)
+        every: npt.NDArray[Any] = self.population.hyperparameter("learn_step").astype(np.int64)
+        each = self.updates
+        if self.samples_per_insert is not None:
+            every, each = self._samples_of_an_update() / self.samples_per_insert, 1
         after = np.maximum(context.agent_steps - self.learning_starts, 0)
         before = np.maximum(context.agent_steps - context.new_steps - self.learning_starts, 0)
-        owed: npt.NDArray[np.int64] = self.updates * (after // every - before // every)
-        return np.where(self.population.alive & self._ready(), owed, 0)
+        owed = each * (after // every - before // every)
+        return np.where(self._ready(), owed, 0).astype(np.int64)
+
+    def _samples_of_an_update(self) -> npt.NDArray[np.int64]:
+        """[P] of all ranks that train an agent together."""
+        return self.population.hyperparameter("batch_size").astype(np.int64) * self.world.data
 
     def _ready(self) -> npt.NDArray[np.bool_]:
         """Who has something to learn from, on every rank that trains it: all update together."""
-        if not self._all_ready:
-            lacking = self.world.total((self.buffer.sizes < self._least).astype(np.int64)) > 0
-            self._all_ready = not lacking.any()  # and stays so: replays never shrink
-            return np.asarray(~lacking)
-        return np.ones(self.population.size, dtype=bool)
+        alive = self.population.alive
+        if self._all_ready and self.sampler.lasting:  # it stays so
+            return alive
+        few = (self.buffer.sizes < self._least).astype(np.int64)
+        lacking = self.world.sum_over_replicas(few) > 0
+        if lacking.any() and self._all_ready:  # what there was has gone with its actors
+            self._least = self._enough()
+        self._all_ready = not lacking.any()
+        return np.asarray(alive & ~lacking)
 
-    def _round(self, context: Context, updates: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    def _enough(self) -> int:
+        """Items with which a replay begins again."""
+        writers = self.population.size // self.buffer.num_replays
+        return max(1, min(self.learning_starts * writers, self.buffer.capacity))
+
+    def _round(
+        self, context: TrainingContext, updates: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
         requests = self.population.requests(updates)
         alive = self.population.alive.copy()
         with context.timer("sample"):
@@ -111,43 +137,64 @@ class LearnRollout:
     At a generation's end half a rollout is enough; less is dropped.
     """
 
-    def __init__(self, world: World, population: Population, sampler: RolloutSampler) -> None:
+    def __init__(
+        self, world: World | Alone, population: Population, sampler: RolloutSampler | UnrollSampler
+    ) -> None:
         self.world, self.population, self.sampler = world, population, sampler
         self.rollout = sampler.rollout
-        self.loader = ReplayLoader(sampler, population.device)
+        # Accelerate's state would wait for all ranks, of which an actor is none
+        self.loader = None if isinstance(world, Alone) else ReplayLoader(sampler, population.device)
 
-    def __call__(self, context: Context) -> None:
+    def __call__(self, context: TrainingContext) -> None:
         """Judge what was done, and learn from it."""
-        population, rollout = self.population, self.rollout
-        if not rollout.full and not generation_ends(context):
+        population = self.population
+        drawn = self._drawn(context)
+        if drawn is None:
             return
-        if 2 * rollout.length < rollout.steps:  # too few for epochs of their own
-            rollout.clear()
-            return
-        if population.unobserved:  # the first rollout only shows what observations are like
-            self._forget()
-            return
-        values = {name: population.hyperparameter(name) for name in population.groups[0].names}
-        items = int(rollout.sizes[0])
-        requests = population.requests(*population.algorithm.minibatches(values, items))
         alive = population.alive.copy()
-        with context.timer("sample"):
-            self._judge()
-            samples = self.loader.draw(requests)
         with context.timer("update"):
-            learned = population.learn(samples, requests)
+            learned = population.learn(*drawn)
         self._forget()
         bury(self.world, population, alive)
-        context.agent_updates = context.agent_updates + learned.updates
         context.updates += int(learned.updates.sum())
         context.loss = np.where(learned.updates > 0, learned.loss, context.loss)
 
+    def _drawn(self, context: TrainingContext) -> tuple[Any, Sequence[SampleRequest]] | None:
+        """What a rollout has to teach; None if it is not full, or not to be learned from."""
+        population, items = self.population, self._items(context)
+        if not items:
+            return None
+        if population.unobserved:  # the first rollout only shows what observations are like
+            self._forget()
+            return None
+        values = {name: population.hyperparameter(name) for name in population.groups[0].names}
+        requests = population.requests(*population.algorithm.minibatches(values, items))
+        with context.timer("sample"):
+            self._judge()
+            draw = self.sampler.sample if self.loader is None else self.loader.draw
+            return draw(requests), requests
+
+    def _items(self, context: TrainingContext) -> int:
+        """How many of each agent are to be learned from now."""
+        rollout = self.rollout
+        if not rollout.full and not generation_ends(context):
+            return 0
+        if not rollout.enough:  # for epochs of their own
+            rollout.clear()
+            return 0
+        return int(rollout.sizes[0])
+
     def _forget(self) -> None:
         """Only now do its observations change what agents see."""
-        self.population.observe(self.rollout.field("obs").flatten(1, 2).cpu().numpy())
+        self._observe(self.rollout.field("obs"), self.rollout.field("valid"))
         self.rollout.clear()
 
-    def refill(self, context: Context) -> None:
+    def _observe(self, obs: Tensor, valid: Tensor) -> None:
+        """Observations [P, T, N, ...], or [P, N, T, ...], enter the agents' statistics."""
+        seen, there = (own.flatten(1, 2).cpu().numpy() for own in (obs, valid))
+        self.population.observe(seen, there)
+
+    def refill(self, context: TrainingContext) -> None:
         """A rollout begins with every generation: there is nothing to fill first."""
 
     def _judge(self) -> None:
@@ -155,8 +202,8 @@ class LearnRollout:
         rollout, population = self.rollout, self.population
         obs, action, next_obs = map(rollout.field, ("obs", "action", "next_obs"))
         shape = obs.shape[:3]  # [P, T, N]
-        log_prob, value = population.judge(obs.flatten(1, 2), action.flatten(1, 2))
-        _, next_value = population.judge(next_obs.flatten(1, 2), action.flatten(1, 2))
+        log_prob = population.log_prob(obs.flatten(1, 2), action.flatten(1, 2))
+        value, next_value = (population.value(own.flatten(1, 2)) for own in (obs, next_obs))
         gamma, lam = (
             torch.from_numpy(population.hyperparameter(name)[:, None].astype(np.float32)).to(value)
             for name in ("gamma", "gae_lambda")
@@ -175,15 +222,39 @@ class LearnRollout:
             lam,
         )
         advantage = advantage.transpose(0, 1).reshape(value.shape)
-        rollout.judge(log_prob=log_prob, advantage=advantage, returns=advantage + value)
+        rollout.attach(log_prob=log_prob, advantage=advantage, returns=advantage + value)
 
 
-def bury(world: World, population: Population, alive: npt.NDArray[np.bool_]) -> None:
-    """Agents that have died since `alive` are dead on all ranks that train them; it is said."""
-    dead = world.total((~population.alive).astype(np.int64))
+class LearnUnrolls(LearnRollout):
+    """The updates that new unrolls call for, whoever has collected them.
+
+    The loss judges them by itself, at every update by the agents of then.
+    """
+
+    def __init__(self, world: World, population: Population, sampler: UnrollSampler) -> None:
+        super().__init__(world, population, sampler)
+        self.store = sampler.store
+
+    def _items(self, context: TrainingContext) -> int:
+        return self.store.new
+
+    def _judge(self) -> None:
+        """Nothing is known before the update."""
+
+    def _forget(self) -> None:
+        """They are not new any more."""
+        self._observe(self.store.field("obs"), self.store.field("valid"))
+        self.store.new = 0
+
+
+def bury(world: World | Alone, population: Population, alive: npt.NDArray[np.bool_]) -> None:
+    """Agents dead since `alive` are dead on all ranks that train them, and a warning says so."""
+    if world.data == 1 and population.alive.tobytes() == alive.tobytes():  # nobody, as mostly
+        return
+    dead = world.sum_over_replicas((~population.alive).astype(np.int64))
     population.alive &= dead == 0
     for agent in np.flatnonzero(alive & ~population.alive):
-        warn_dead(population.genomes[agent].id, "its loss is no longer finite")
+        warn_dead(population.genomes[agent].id, DIVERGED)
 
 
 class AnnealBeta:
@@ -196,14 +267,9 @@ class AnnealBeta:
         self.sampler, self.budget, self.per_iteration = sampler, budget, per_iteration
         self.start, self.end = config.beta_start, config.beta_end
 
-    def __call__(self, context: Context) -> None:
+    def __call__(self, context: TrainingContext) -> None:
         """Set the exponent for this iteration's batches."""
         before = context.before  # counts of all ranks when the generation began
         spent = self.budget.spent(before["env_steps"], before["evaluation_steps"])
         spent += self.per_iteration * (context.iteration - context.begins)
         self.sampler.beta = linear_beta(self.start, self.end, spent / self.budget.env_steps)
-
-
-def warn_dead(agent: int, reason: str) -> None:
-    """Say once that an agent is out; the others carry on."""
-    warnings.warn(f"agent {agent} is dead: {reason}; its fitness is -inf", stacklevel=2)

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 from evorl.evolution import MEAN, Fitness, FitnessLine
-from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot
-from evorl.reporting import Console, Evaluated, headline, hyperparameter_line, ranking
+from evorl.pipeline.training_context import TrainingContext
+from evorl.reporting import Console, Evaluated, actors_line, headline, hyperparameter_line, ranking
 from evorl.runs import RunDirectory
 
 
@@ -18,17 +18,17 @@ class Record:
         self.directory, self.fitness = directory, fitness
         self._started = self._last = time.perf_counter()
 
-    def evaluation(self, context: Context) -> None:
+    def evaluation(self, context: TrainingContext) -> None:
         """After the champion is known."""
         self.directory.append_metrics(self._metrics(context))
         self.directory.append_lineage(self._fitness_lines(context.snapshot))
 
-    def births(self, context: Context) -> None:
+    def births(self, context: TrainingContext) -> None:
         """After evolution."""
         if context.snapshot.births:
             self.directory.append_lineage(context.snapshot.births)
 
-    def _metrics(self, context: Context) -> dict[str, Any]:
+    def _metrics(self, context: TrainingContext) -> dict[str, Any]:
         snapshot, genomes, now = context.snapshot, context.snapshot.genomes, time.perf_counter()
         made = snapshot.env_steps - context.before["env_steps"]  # by all ranks
         rate = made / max(now - self._last, 1e-9)
@@ -43,6 +43,7 @@ class Record:
             "seconds": round(now - self._started, 3),
             "steps_per_second": round(rate, 1),
             "best": snapshot.best,
+            "best_episodes": snapshot.best_episodes,
             "ids": [genome.id for genome in genomes],
             "fitness": snapshot.fitness.tolist(),
             "alive": snapshot.alive.tolist(),
@@ -57,6 +58,7 @@ class Record:
                 for name in genomes[0].architectures
             },
             "shares": {name: round(share, 4) for name, share in context.timer.shares().items()},
+            **({} if context.actors is None else {"actors": context.actors}),
         }
 
     def _fitness_lines(self, snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -81,13 +83,13 @@ class Record:
 class Show:
     """A table of the agents; with --verbose of all, and between which values they differ."""
 
-    def __init__(self, console: Console, fitness: Fitness = MEAN) -> None:
-        self.console, self.fitness = console, fitness
+    def __init__(self, console: Console, fitness: Fitness = MEAN, actors: int = 0) -> None:
+        """`actors` is how many there are to be."""
+        self.console, self.fitness, self.actors = console, fitness, actors
 
-    def evaluation(self, context: Context) -> None:
+    def evaluation(self, context: TrainingContext) -> None:
         """After the champion is known, before anybody is replaced."""
         snapshot, console = context.snapshot, self.console
-        console.show(f"best {snapshot.best:.1f}")
         found = Evaluated(
             snapshot.ended,
             snapshot.env_steps,
@@ -95,6 +97,10 @@ class Show:
             snapshot.fitness,
             self.fitness.errors(snapshot.returns),
         )
+        console.show(f"best {snapshot.best:.{found.places}f}")
         console.say(headline(found, snapshot.best), ranking(found, everyone=console.verbose))
         if console.verbose:
             console.say(hyperparameter_line(snapshot.genomes))
+        told, always = context.actors, console.verbose
+        if told is not None and (line := actors_line(told, self.actors, always)):
+            console.say(line)

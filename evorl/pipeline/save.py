@@ -15,9 +15,9 @@ from torch import Tensor
 from evorl.config import RunConfig
 from evorl.distributed import World
 from evorl.experience import Replays
-from evorl.pipeline.context import Context
-from evorl.pipeline.snapshot import POPULATION, STAGES, Snapshot
-from evorl.pipeline.task import Stateful
+from evorl.pipeline.snapshot import POPULATION, STAGE_STATES, Snapshot
+from evorl.pipeline.stage import Stateful
+from evorl.pipeline.training_context import TrainingContext
 from evorl.runs import Checkpoints, Draft, RunDirectory, Written
 
 
@@ -29,31 +29,37 @@ class Storage(NamedTuple):
 
 
 class Save:
-    """Writes a checkpoint of all ranks; a collective act, of which the main rank is in charge."""
+    """Writes a checkpoint of all that train; together, with the main rank in charge."""
 
     def __init__(
         self,
         world: World,
         config: RunConfig,
         storage: Storage,
-        replays: Replays,
+        replays: Replays | None,
         stages: Sequence[Stateful],
     ) -> None:
-        """`stages` are those with state of their own, on the main rank."""
+        """`stages` are those with state of their own, on the main rank; evaluators take no part."""
         self.world, self.config, self.storage = world, config.checkpoint, storage
         self.replays, self.stages = replays, stages
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "budget": config.budget.model_dump(mode="json"),
             "compiled": config.compile,
             "mesh": {"population": world.population, "data": world.data},
             "precision": world.precision,
         }
-        self._keeps_replays = self.config.replay and replays.sampler.keeps
+        if world.lag:
+            self.settings["lag"] = world.lag
+        if config.mesh.actors:
+            self.settings["actors"] = config.mesh.actors
+        self._keeps_replays = self.config.replay and replays is not None and replays.sampler.keeps
 
-    def __call__(self, context: Context) -> None:
+    def __call__(self, context: TrainingContext) -> None:
         """At a generation's end, when the next one is made."""
+        if not self.world.trainers.joined:
+            return
         draft = self._begin(context.snapshot) if self.world.main else None
-        path = self.world.broadcast_json(draft and str(draft.path.absolute()))
+        path = self.world.trainers.broadcast_json(draft and str(draft.path.absolute()))
         if path is None:
             return
         files = self._write_replays(draft or Draft(Path(path)))
@@ -69,17 +75,18 @@ class Save:
 
     def _write_replays(self, draft: Draft) -> list[Written]:
         """The files of all ranks, on the main rank."""
-        if self._keeps_replays and self.world.agree(not draft.path.exists()):
+        team = self.world.trainers
+        if self._keeps_replays and team.any_rank(not draft.path.exists()):
             self._keeps_replays = False
             if self.world.main:
                 warnings.warn(
-                    f"not all ranks see {draft.path.parent}: checkpoints are without replays, and a"
-                    " run that is stopped resumes with empty ones, but not to the same bytes",
+                    f"not all ranks see {draft.path.parent}: checkpoints leave replays out; a"
+                    " stopped run resumes with empty ones and will not end with the same bytes",
                     stacklevel=3,
                 )
-        own = self.replays.files() if self._keeps_replays else {}
+        own = self.replays.files() if self.replays and self._keeps_replays else {}
         files = [draft.write(*file) for file in own.items()]
-        said = self.world.gather(json.dumps(files).encode())
+        said = team.gather(json.dumps(files).encode())
         return [Written(*file) for reply in said or [] for file in json.loads(reply)]
 
     def _finish(self, snapshot: Snapshot, draft: Draft, files: list[Written]) -> None:
@@ -88,7 +95,7 @@ class Save:
         state = snapshot.to_json() | self.settings
         state |= {"stages": values, "lines": self.storage.directory.lines()}
         files.append(draft.write(POPULATION, snapshot.tensors()))
-        files.append(draft.write(STAGES, tensors))
+        files.append(draft.write(STAGE_STATES, tensors))
         draft.commit(state, files)
         snapshot.saved = True
 

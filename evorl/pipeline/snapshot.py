@@ -23,10 +23,10 @@ from evorl.population import PARTS, AgentState
 from evorl.runs import Checkpoint, digest, serialise
 
 # What belongs to an agent, what the main rank plans, and what ranks count.
-ARRAYS = ("agent_steps", "agent_updates", "loss", "exploration", "returns", "fitness")
+ARRAYS = ("agent_steps", "loss", "exploration", "returns", "fitness")
 PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
 COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
-POPULATION, STAGES = "population", "progress"  # files of a checkpoint
+POPULATION, STAGE_STATES = "population", "progress"  # files of a checkpoint
 FACTS = "facts"  # JSON, as a tensor of bytes
 
 Bools = npt.NDArray[np.bool_]
@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass
 class Progress:
-    """How far agents have come: those of one rank (Context), or all of them (Snapshot)."""
+    """How far agents have come: those of one rank (TrainingContext), or all of them (Snapshot)."""
 
     agents: int
     generation: int = 0  # generations completed
@@ -53,7 +53,6 @@ class Progress:
     def __post_init__(self) -> None:
         # Each agent's own steps, its ancestors' included: what its exploration goes by.
         self.agent_steps: npt.NDArray[np.int64] = np.zeros(self.agents, dtype=np.int64)
-        self.agent_updates = self.agent_steps.copy()  # likewise with those of its ancestors
         self.loss: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # latest of each agent
         self.exploration = np.ones(self.agents)
         self.returns: npt.NDArray[np.float64] = np.full((self.agents, 1), np.nan)  # [P, E] latest
@@ -77,6 +76,7 @@ class Snapshot(Progress):
         self.genomes, self.states = list(genomes), list(states)
         self.alive: Bools = np.array(alive, dtype=bool)
         self.best = -np.inf  # score of the best agent ever seen
+        self.best_episodes = 0  # over as many of the further ones
         self.evolved = False  # whether selection has followed the latest evaluation
         # What only the end of this generation knows; a resumed run begins after that.
         self.parents: Ints = np.arange(self.agents)  # whose child each agent is, or itself
@@ -91,12 +91,13 @@ class Snapshot(Progress):
     def to_json(self) -> dict[str, Any]:
         """All but the tensors; nothing in it depends on time, host or process."""
         agents = [
-            {"genome": genome.to_json(), "alive": bool(alive), "steps": state.steps}
+            {"genome": genome.to_json(), "alive": bool(alive), "updates": state.updates}
             for genome, alive, state in zip(self.genomes, self.alive, self.states, strict=True)
         ]
         best = self.best if np.isfinite(self.best) else None
         numbers = {name: getattr(self, name) for name in (*COUNTS, *PLAN)}
-        return {"agents": agents, "context": numbers, "evolved": self.evolved, "best": best}
+        score = {"best": best, "best_episodes": self.best_episodes}
+        return {"agents": agents, "context": numbers, "evolved": self.evolved, **score}
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and moments by name, such as `7.online.q.hidden0.weight`, and the arrays."""
@@ -107,7 +108,7 @@ class Snapshot(Progress):
     def unpacked(cls, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Snapshot":
         """Back from `to_json` and `tensors`."""
         agents = values["agents"]
-        states = unpack(tensors, [agent["steps"] for agent in agents])
+        states = unpack(tensors, [agent["updates"] for agent in agents])
         genomes = [Genome.from_json(agent["genome"]) for agent in agents]
         found = cls(genomes, states, [agent["alive"] for agent in agents])
         for name, value in values["context"].items():
@@ -116,6 +117,7 @@ class Snapshot(Progress):
             setattr(found, name, tensors[f"context.{name}"].numpy().copy())
         found.evolved = values["evolved"]
         found.best = -np.inf if values["best"] is None else values["best"]
+        found.best_episodes = values.get("best_episodes", 0)  # older ones have none
         return found
 
     @classmethod
@@ -126,14 +128,24 @@ class Snapshot(Progress):
     def to_bytes(self, weights: bool = True) -> bytes:
         """All of it, or all but the weights and moments, for another rank."""
         tensors = {k: v for k, v in self.tensors().items() if weights or not k[0].isdigit()}
-        facts = bytearray(json.dumps(self.to_json()).encode())
-        return serialise(tensors | {FACTS: torch.frombuffer(facts, dtype=torch.uint8)})
+        return to_message(self.to_json(), tensors)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Snapshot":
         """Back from `to_bytes`."""
-        tensors = load(data)
-        return cls.unpacked(json.loads(tensors.pop(FACTS).numpy().tobytes()), tensors)
+        return cls.unpacked(*from_message(data))
+
+
+def to_message(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
+    """Plain values and tensors, for another rank."""
+    said = torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
+    return serialise({**tensors, FACTS: said})
+
+
+def from_message(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Back from `to_message`."""
+    tensors = load(data)
+    return json.loads(tensors.pop(FACTS).numpy().tobytes()), tensors
 
 
 def pack(states: Sequence[AgentState]) -> dict[str, Tensor]:
@@ -146,15 +158,15 @@ def pack(states: Sequence[AgentState]) -> dict[str, Tensor]:
     }
 
 
-def unpack(tensors: Mapping[str, Tensor], steps: Sequence[int]) -> list[AgentState]:
-    """Back from `pack`; `steps` are the updates that each agent has made."""
-    found: list[dict[str, Parameters]] = [{part: {} for part in PARTS} for _ in steps]
+def unpack(tensors: Mapping[str, Tensor], updates: Sequence[int]) -> list[AgentState]:
+    """Back from `pack`; `updates` are those that each agent has made."""
+    found: list[dict[str, Parameters]] = [{part: {} for part in PARTS} for _ in updates]
     for name, value in tensors.items():
         agent, _, rest = name.partition(".")
         if agent.isdigit():
             part, _, segment = rest.partition(".")
             found[int(agent)][part][segment] = value
-    return [AgentState(**parts, steps=own) for parts, own in zip(found, steps, strict=True)]
+    return [AgentState(**parts, updates=own) for parts, own in zip(found, updates, strict=True)]
 
 
 def digests(states: Sequence[AgentState]) -> list[str]:

@@ -3,8 +3,8 @@
 from functools import cache
 
 from evorl.distributed.world import World
-from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot
+from evorl.pipeline.training_context import TrainingContext
 
 
 @cache
@@ -23,6 +23,6 @@ def snapshot_of(population, generation=0):
 
 def context_of(population, generation=0):
     """The main rank's context, with a snapshot."""
-    context = Context(population.size, generation=generation)
+    context = TrainingContext(population.size, generation=generation)
     context.snapshot = snapshot_of(population, generation)
     return context

@@ -4,8 +4,8 @@ import pytest
 
 from evorl.config import BudgetConfig
 from evorl.pipeline.budget import Budget
-from evorl.pipeline.context import Context
 from evorl.pipeline.snapshot import Snapshot
+from evorl.pipeline.training_context import TrainingContext
 from evorl.reporting.console import Console
 
 
@@ -20,7 +20,7 @@ class Bar(Console):
 
 def planned(**numbers):
     """A context whose snapshot of two agents has these numbers."""
-    context = Context(2)
+    context = TrainingContext(2)
     context.snapshot = Snapshot([None, None], [], [True, True])
     for name, value in numbers.items():
         setattr(context.snapshot, name, value)

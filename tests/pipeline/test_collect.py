@@ -14,9 +14,10 @@ from evorl.genome import Architecture, Genome
 from evorl.networks.layout import network_part
 from evorl.networks.module import to_module
 from evorl.pipeline.collect import Collect
-from evorl.pipeline.context import Context
+from evorl.pipeline.evaluate import TakeReturns
+from evorl.pipeline.training_context import TrainingContext
 from evorl.seeding import generator, integers
-from evorl.training.build import observation_spec
+from evorl.training.agents import observation_spec
 from tests.pipeline.snapshots import alone
 from tests.reference import population_of
 
@@ -70,7 +71,7 @@ def make_parts(agents, n_step=1, shared=False, **changed):
     )
     sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(agents)])
     collect = Collect(alone(), population, env, buffer, sampler, n_step=n_step, seed=SEED)
-    return population, buffer, collect, Context(agents)
+    return population, buffer, collect, TrainingContext(agents)
 
 
 def run(agents, rounds=ROUNDS, generations=2, **options):
@@ -195,7 +196,7 @@ def test_native_rows_that_are_no_steps_are_neither_stored_nor_counted():
     buffer = ReplayBuffer(1000, (4,), torch.float32, 1, num_replays=2)
     sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(2)])
     collect = Collect(alone(), population, env, buffer, sampler, n_step=1, seed=1)
-    context = Context(2)
+    context = TrainingContext(2)
     resets = 0
     for _ in range(60):
         before, episodes = context.env_steps, context.episodes
@@ -209,6 +210,46 @@ def test_native_rows_that_are_no_steps_are_neither_stored_nor_counted():
         obs, next_obs = part["obs"], part["next_obs"]
         np.testing.assert_allclose(next_obs[:, 0], obs[:, 0] + 0.02 * obs[:, 1], atol=1e-6)
         assert (part["bootstrap"] == 0).sum() > 0
+
+
+@pytest.mark.parametrize("backend", ["sync", "native"])
+def test_returns_are_those_of_the_episodes_that_ended(backend):
+    """CartPole pays 1 a step: by hand they are lengths."""
+    env = make_vector_env(EnvSpec("CartPole-v1", backend), 2, 3)
+    spec = observation_spec(env.observation).giving(env.action.n, dueling=True)
+    genomes = [Genome(i, {"q": Architecture((8,))}, DQN().hyperparameters) for i in range(2)]
+    population = population_of(genomes, spec, DQN())
+    buffer = ReplayBuffer(1000, (4,), torch.float32, 1, num_replays=2)
+    sampler = UniformSampler(buffer, [np.random.default_rng(i) for i in range(2)])
+    collect = Collect(alone(), population, env, buffer, sampler, n_step=1, seed=1)
+    context, take = TrainingContext(2), TakeReturns(population, collect.returns)
+    for generation in range(2):
+        context.generation, context.episodes = generation, 0
+        lengths, expected = np.zeros(6), [[], []]
+        counted, add = [], collect.returns.add
+        collect.returns.add = lambda *step, add=add, counted=counted: (
+            counted.append(step),
+            add(*step),
+        )
+        for _ in range(60):
+            collect(context)
+        collect.returns.add = add
+        for step, valid in counted:
+            lengths += valid
+            for slot in np.flatnonzero((step.terminated | step.truncated) & valid):
+                expected[slot // 3].append(lengths[slot])
+                lengths[slot] = 0
+        take(context)
+        assert context.episodes == sum(map(len, expected)) > 6
+        for own, row in zip(expected, context.returns, strict=True):
+            assert row[: len(own)].tolist() == own
+            assert np.isnan(row[len(own) :]).all()
+        collect.end_generation()
+    population.alive[0] = False
+    take(context)
+    assert context.returns[0, 0] == -np.inf
+    assert np.isnan(context.returns[0, 1:]).all()
+    env.close()
 
 
 @pytest.mark.parametrize("n_step", [1, 3])

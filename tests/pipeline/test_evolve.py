@@ -16,7 +16,7 @@ from evorl.evolution.pb2 import make_explore
 from evorl.evolution.selection import MEAN, Truncation
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.evaluate import Champion
+from evorl.pipeline.champion import Parent
 from evorl.pipeline.evolve import Evolve
 from tests.pipeline.snapshots import context_of
 from tests.reference import population_of
@@ -39,7 +39,7 @@ def make_evolve(mutation=None, **selection):
     evolve = Evolve(
         Truncation(**selection),
         Mutation(mutation or MutationConfig(), population.specs, explore, DQN()),
-        SimpleNamespace(champion=None, score=-np.inf, fitness=MEAN),  # nobody was ever seen
+        SimpleNamespace(agent=None, score=-np.inf, fitness=MEAN),  # nobody was ever seen
         genomes,
         seed=9,
     )
@@ -48,8 +48,8 @@ def make_evolve(mutation=None, **selection):
 
 def seen(evolve, champion, score):
     """The best agent ever seen, and its score on two further episodes."""
-    confirm = evolve.confirm
-    confirm.champion, confirm.score, confirm.returns = champion, score, np.full(2, score)
+    stage = evolve.champion
+    stage.agent, stage.score, stage.played = champion, score, np.full(2, score)
 
 
 def evaluated(context, *fitness, generation=0):
@@ -63,7 +63,7 @@ def evaluated(context, *fitness, generation=0):
 
 
 def same_state(left, right):
-    return left.steps == right.steps and all(
+    return left.updates == right.updates and all(
         torch.equal(mine[name], yours[name])
         for mine, yours in zip(left[:4], right[:4], strict=True)
         for name in mine
@@ -117,7 +117,7 @@ def test_weights_and_moments_follow_the_parent():
     population = context.snapshot
     parent = population.states[1]
     moved = {name: torch.randn_like(value) for name, value in parent.m.items()}
-    parent = population.states[1] = parent._replace(m=moved, steps=17)
+    parent = population.states[1] = parent._replace(m=moved, updates=17)
     evaluated(context, 3, 9, 4, 8, 0, 5)
     evolve(context)
     assert population.parents.tolist() == [0, 1, 2, 3, 1, 5]
@@ -207,9 +207,9 @@ def test_a_child_may_descend_from_the_best_ever_seen(probability, score, descend
     only = MutationConfig(none=1, architecture=0, parameters=0, hyperparameters=0)
     evolve, context = make_evolve(only, fraction=0.17, champion=probability)
     population = context.snapshot
-    peak = population.states[2]._replace(steps=777)
+    peak = population.states[2]._replace(updates=777)
     genome = population.genomes[2]
-    seen(evolve, Champion(genome, peak, 4, 1234, 777), score)
+    seen(evolve, Parent(genome, peak, 4, 1234), score)
     # agent 0 makes room for a child of agent 5
     evaluated(context, 0, 10, 20, 30, 40, 50, generation=6)
     evolve(context)
@@ -218,7 +218,6 @@ def test_a_child_may_descend_from_the_best_ever_seen(probability, score, descend
     if descends:
         assert (child.parent, born["copied"], population.agent_steps[0]) == (2, 4, 1234)
         assert same_state(population.states[0], peak)
-        assert population.agent_updates[0] == 777
         assert np.isnan(evolve._before[0])  # nothing that PB2 could compare
         assert (evolve._returns[-1][0] == score).all()
     else:
@@ -231,7 +230,7 @@ def test_the_best_ever_seen_has_as_many_children_as_there_are_agents():
     only = MutationConfig(none=1, architecture=0, parameters=0, hyperparameters=0)
     evolve, context = make_evolve(only, fraction=0.34)
     genome, peak = context.snapshot.genomes[2], context.snapshot.states[2]
-    seen(evolve, Champion(genome, peak, 0, 10, 5), 1000.0)
+    seen(evolve, Parent(genome, peak, 0, 10), 1000.0)
     parents = []
     for generation in range(1, 6):  # two children each
         evaluated(context, 0, 1, 20, 30, 40, 50, generation=generation)
@@ -250,7 +249,7 @@ def test_a_child_of_the_best_as_it_is_now_is_like_any_other():
     population = context.snapshot
     evaluated(context, 0, 10, 20, 30, 40, 50, generation=6)
     genome, peak = population.genomes[5], population.states[5]
-    seen(evolve, Champion(genome, peak, 6, 500, 0), 60.0)
+    seen(evolve, Parent(genome, peak, 6, 500), 60.0)
     evolve(context)
     (born,) = population.births
     assert (born["genome"]["parent"], born["copied"], population.agent_steps[0]) == (5, 6, 500)

@@ -15,14 +15,15 @@ from evorl.errors import EnvError
 from evorl.experience import ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
 from evorl.pipeline import collect as collecting
+from evorl.pipeline.champion import Champion
 from evorl.pipeline.collect import Collect
-from evorl.pipeline.context import Context, count_failures
-from evorl.pipeline.evaluate import Confirm, Evaluate, play
+from evorl.pipeline.evaluate import Evaluate, play
 from evorl.pipeline.snapshot import COUNTS
+from evorl.pipeline.training_context import TrainingContext, count_failures
 from evorl.population.population import Population
 from evorl.runs.directory import RunDirectory
 from evorl.seeding import integers
-from evorl.training.build import observation_spec
+from evorl.training.agents import observation_spec
 from tests.pipeline.snapshots import alone, context_of
 
 torch.set_num_threads(1)
@@ -100,7 +101,7 @@ def run(collect, context):
 
 
 def collected(spec, n_step=1, generations=2):
-    collect, context = make_collect(spec, n_step), Context(AGENTS)
+    collect, context = make_collect(spec, n_step), TrainingContext(AGENTS)
     Brittle.episodes.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -169,7 +170,7 @@ def test_the_same_failures_give_the_same_bytes(fails):
 @pytest.mark.parametrize("backend", ["sync", "async"])
 @pytest.mark.parametrize("limit", [0, 3])
 def test_past_the_limit_the_run_stops_with_the_traceback(backend, limit):
-    collect, context = make_collect(spec_of(backend, limit)), Context(AGENTS)
+    collect, context = make_collect(spec_of(backend, limit)), TrainingContext(AGENTS)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with pytest.raises(EnvError) as caught:
@@ -192,7 +193,7 @@ def test_past_the_limit_the_run_stops_with_the_traceback(backend, limit):
 
 
 def test_failures_of_resets_count_with_the_first_step(monkeypatch):
-    collect, context = make_collect(spec_of(fails="resets")), Context(AGENTS)
+    collect, context = make_collect(spec_of(fails="resets")), TrainingContext(AGENTS)
     seeds = [seed for seed in range(100) if _draws_a_bad_number(seed)]
     monkeypatch.setattr(collecting, "integers", lambda *_, count: seeds[:count])
     with pytest.warns(UserWarning, match="RuntimeError: cannot reset to"):
@@ -218,7 +219,7 @@ def test_failures_are_told_to_all_ranks_and_kept():
 def test_an_evaluation_takes_what_was_returned_before(backend):
     episodes = make_episodes(spec_of(backend), AGENTS * 4)
     evaluate = Evaluate(population_of(episodes), episodes, EvaluationConfig(episodes=4), seed=9)
-    context = Context(AGENTS)
+    context = TrainingContext(AGENTS)
     with pytest.warns(UserWarning, match="took its place"):
         evaluate(context)
     episodes.close()
@@ -237,7 +238,7 @@ def test_an_evaluation_takes_what_was_returned_before(backend):
 def test_the_limit_is_one_for_training_and_evaluation():
     episodes = make_episodes(spec_of(limit=7), AGENTS * 10)
     evaluate = Evaluate(population_of(episodes), episodes, EvaluationConfig(), seed=9)
-    context = Context(AGENTS, failures=7)
+    context = TrainingContext(AGENTS, failures=7)
     with pytest.raises(EnvError, match=r"too often \(8, 7 allowed;"):
         evaluate(context)
     assert episodes.failures.take() == []
@@ -248,13 +249,13 @@ def test_confirming_the_best_counts_too(tmp_path):
     episodes = make_episodes(spec_of(), 4)
     population = population_of(episodes)
     config = parse_config({"env": {"id": ID}, "seed": 5, "budget": {"env_steps": 1}})
-    confirm = Confirm(population, episodes, RunDirectory.create(tmp_path, "run"), config)
+    champion = Champion(alone(), population, episodes, RunDirectory.create(tmp_path, "run"), config)
     context = context_of(population)
     context.snapshot.fitness = np.array([1.0, 2.0])
     with pytest.warns(UserWarning, match="took its place"):
-        confirm(context)
+        champion(context)
     episodes.close()
-    firsts = [Brittle().reset(seed=seed)[0][0] for seed in confirm.seeds]
+    firsts = [Brittle().reset(seed=seed)[0][0] for seed in champion.seeds[:5]]  # the first wave
     assert context.snapshot.failures == sum(number % 3 == 0 for number in firsts) > 0
 
 
@@ -263,7 +264,7 @@ def test_play_leaves_the_counting_to_others():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         play(population_of(episodes), episodes, list(range(10)), 100)
-    context = Context(AGENTS)
+    context = TrainingContext(AGENTS)
     with pytest.warns(UserWarning, match="took its place"):
         count_failures(context, episodes.failures)
     count_failures(context, episodes.failures)  # once

@@ -10,15 +10,16 @@ import torch
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import EvaluationConfig
-from evorl.distributed.world import Mesh, World
+from evorl.distributed.mesh import Mesh
+from evorl.distributed.world import World
 from evorl.envs import EnvSpec, make_episodes
 from evorl.errors import RunError
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.context import Context
 from evorl.pipeline.evaluate import Evaluate
-from evorl.pipeline.gather import Broadcast, Gather, prove
+from evorl.pipeline.gather import Broadcast, Gather, check_same_weights
 from evorl.pipeline.snapshot import Snapshot, digests
+from evorl.pipeline.training_context import TrainingContext
 from evorl.population.population import Population
 from tests.pipeline.snapshots import snapshot_of
 from tests.reference import population_of
@@ -44,7 +45,7 @@ def all_digests(population):
 
 def test_what_was_gathered_comes_back(parts):
     population, world = parts
-    context = Context(3, generation=4, env_steps=7, updates=5)
+    context = TrainingContext(3, generation=4, env_steps=7, updates=5)
     context.agent_steps[:] = (1, 2, 3)
     context.returns = np.arange(6.0).reshape(3, 2)
     before = all_digests(population)
@@ -53,7 +54,7 @@ def test_what_was_gathered_comes_back(parts):
     snapshot = context.snapshot
     assert (snapshot.env_steps, snapshot.updates, snapshot.agents) == (7, 5, 3)
     assert (snapshot.ended, snapshot.generation, context.generation) == (4, 5, 4)
-    assert snapshot.fitness.tolist() == [0.5, 2.5, 4.5]
+    assert snapshot.fitness.tolist() == [0.5, -np.inf, 4.5]
     Broadcast(world, population)(context)
     assert all_digests(population) == before
     assert population.alive.tolist() == [True, False, True]
@@ -68,7 +69,7 @@ def test_in_one_process_nothing_is_serialised_or_hashed(parts, monkeypatch):
         for module in ("gather", "snapshot"):
             path = f"evorl.pipeline.{module}.{name}"
             monkeypatch.setattr(path, lambda *_: pytest.fail("it was"), raising=False)
-    context = Context(3)
+    context = TrainingContext(3)
     Gather(world, population)(context)
     Broadcast(world, population)(context)
 
@@ -94,12 +95,12 @@ def test_episodes_that_ranks_share_come_together(parts, episodes):
     whole, _ = parts
     slots = make_episodes(EnvSpec("CartPole-v1", "sync"), 6 * episodes)
     config = EvaluationConfig(episodes=episodes, max_steps=60)
-    expected = Context(3)
+    expected = TrainingContext(3)
     Evaluate(whole, slots, config, 7)(expected)
     sent, proofs, contexts = [], [], []
     for row, copy in itertools.product((slice(0, 2), slice(2, 3)), (0, 1)):
         population = Population(whole.genomes[row], whole.networks, DQN(), seed=1)
-        context = Context(population.size)
+        context = TrainingContext(population.size)
         Evaluate(population, slots, config, 7, slice(copy, None, 2))(context)
         own = Gather(SimpleNamespace(), population)._own(context)
         sent.append(own.to_bytes(weights=copy == 0))
@@ -109,13 +110,14 @@ def test_episodes_that_ranks_share_come_together(parts, episodes):
     main = SimpleNamespace(size=4, data=2, data_rank=0, main=True, mesh=Mesh(2, 2))
     main.barrier, replies = (lambda where: None), [sent, proofs]
     main.gather = lambda own: replies.pop(0)
+    main.trainers = SimpleNamespace(joined=True, size=4, gather=main.gather)
     population, context = contexts[0]
     Gather(main, population)(context)
     found = context.snapshot
     assert found.genomes == whole.genomes
     assert digests(found.states) == all_digests(whole)
     assert found.returns.tolist() == expected.returns.tolist()
-    assert found.fitness.tolist() == expected.fitness.tolist()
+    assert found.fitness.tolist() == expected.returns.mean(1).tolist()
     assert found.evaluation_steps == expected.evaluation_steps
     assert len(set(expected.returns[2])) > 1  # else their order would not show
     assert context.agents == 2  # the context stays this rank's
@@ -126,9 +128,8 @@ def test_a_rank_whose_agents_are_not_those_of_the_snapshot_is_named(parts):
     snapshot = snapshot_of(population)
     own = digests(snapshot.states)
     sent = [own[:2], own[:2], own[2:], own[2:]]
-    world = SimpleNamespace(mesh=Mesh(2, 2))
-    world.gather = lambda own: [json.dumps(each).encode() for each in sent]
-    prove(world, population, snapshot)
+    team = SimpleNamespace(gather=lambda own: [json.dumps(each).encode() for each in sent])
+    check_same_weights(team, Mesh(2, 2), population, snapshot)
     sent[1] = [own[0], "0" * 64]
     with pytest.raises(RunError, match="rank 1: agent 1 has other weights than on the main rank"):
-        prove(world, population, snapshot)
+        check_same_weights(team, Mesh(2, 2), population, snapshot)

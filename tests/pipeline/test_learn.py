@@ -10,8 +10,8 @@ from evorl.experience import PrioritisedSampler, ReplayBuffer, Transitions, Unif
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
 from evorl.pipeline import learn as learn_module
-from evorl.pipeline.context import Context
 from evorl.pipeline.learn import AnnealBeta, Learn
+from evorl.pipeline.training_context import TrainingContext
 from tests.pipeline.snapshots import alone
 from tests.reference import population_of
 
@@ -68,7 +68,7 @@ def advance(context, steps):
 
 
 def run(learn, rounds=6, steps=8):
-    context = Context(learn.population.size)
+    context = TrainingContext(learn.population.size)
     for _ in range(rounds):
         advance(context, steps)
         learn(context)
@@ -80,7 +80,7 @@ def assert_same_agents(left, right, agents):
         for part in ("online", "target", "m", "v"):
             ours, theirs = getattr(left.state(i), part), getattr(right.state(i), part)
             assert all(torch.equal(value, theirs[name]) for name, value in ours.items()), (i, part)
-        assert left.state(i).steps == right.state(i).steps
+        assert left.state(i).updates == right.state(i).updates
 
 
 @pytest.mark.parametrize(("starts", "updates"), [(0, 1), (1, 1), (50, 1), (1000, 1), (50, 3)])
@@ -89,7 +89,7 @@ def test_updates_owed_add_up_without_drift(starts, updates):
         [{"hidden": (4,), "learn_step": step} for step in (1, 3, 16, 1000)]
     )
     learn = make_learn(population, learning_starts=starts, updates=updates)
-    context, total = Context(4), np.zeros(4, np.int64)
+    context, total = TrainingContext(4), np.zeros(4, np.int64)
     random = np.random.default_rng(0)
     for round_ in range(3000):
         # 8 environments; in the second half some rows are no steps, as native ones give them
@@ -103,9 +103,8 @@ def test_each_agent_makes_its_updates_and_counts_them():
     population = make_population()
     context = run(make_learn(population, learning_starts=8), rounds=7)
     expected = [48, 16, 3, 24]
-    assert context.agent_updates.tolist() == expected
     assert context.updates == sum(expected)
-    assert [population.state(i).steps for i in range(4)] == expected
+    assert [population.state(i).updates for i in range(4)] == expected
     assert np.isfinite(context.loss).all()
 
 
@@ -131,7 +130,7 @@ def test_a_gather_in_parts_changes_nothing(monkeypatch, shared, most):
     assert learn._updates_at_once() == most
     got = run(learn)
     assert_same_agents(whole, parts, range(4))
-    assert got.agent_updates.tolist() == expected.agent_updates.tolist()
+    assert got.updates == expected.updates
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -151,7 +150,7 @@ def test_another_agent_changes_nobody_elses_learning(shared):
 )
 def test_beta_grows_with_the_steps_of_all_agents(steps, beta):
     learn = make_learn(make_population(), prioritised=True)
-    context = Context(4)
+    context = TrainingContext(4)
     context.before["env_steps"] = steps
     config = ReplayConfig(beta_start=0.4, beta_end=1.0)
     AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000), 8)(context)
@@ -162,7 +161,7 @@ def test_beta_grows_with_the_steps_of_all_agents(steps, beta):
 
 
 def test_within_a_generation_beta_grows_by_the_iterations_of_all_ranks():
-    learn, context = make_learn(make_population(), prioritised=True), Context(4)
+    learn, context = make_learn(make_population(), prioritised=True), TrainingContext(4)
     config = ReplayConfig(beta_start=0.0, beta_end=1.0)
     anneal = AnnealBeta(learn.sampler, config, BudgetConfig(env_steps=1000), per_iteration=100)
     found = []
@@ -193,7 +192,7 @@ def test_a_dead_agent_is_named_once_and_harms_nobody(prioritised, shared):
     assert len(warned) == 1
     assert population.alive.tolist() == [False, True, True, True]
     assert_same_agents(healthy, population, [1, 2, 3])
-    assert context.agent_updates.tolist() == [8, 16, 3, 24]  # the one round in which it died
+    assert context.updates == 8 + 16 + 3 + 24  # the one round in which it died
     assert np.isnan(context.loss[0])
     assert np.isfinite(context.loss[1:]).all()
     if prioritised:
@@ -214,8 +213,8 @@ def test_updates_of_an_agent_that_died_in_a_split_round_are_not_counted(monkeypa
     spoil(population, 0)
     with pytest.warns(UserWarning, match="agent 0 is dead"):
         context = run(make_learn(population), rounds=1)
-    steps = [population.state(i).steps for i in range(4)]
-    assert context.agent_updates.tolist() == steps
+    steps = [population.state(i).updates for i in range(4)]
+    assert context.updates == sum(steps)
 
 
 def test_an_agent_with_data_does_not_wait_for_one_without():
@@ -226,15 +225,15 @@ def test_an_agent_with_data_does_not_wait_for_one_without():
     none = np.zeros(1, np.int64)
     item = Transitions(one, none, np.zeros((1, 1)), one, np.ones(1, np.uint8), none)
     sampler.inserted(buffer.add(item, none))  # agent 0's episode ended early: it has a window
-    context = run(Learn(alone(), population, buffer, sampler), rounds=1)
-    assert context.agent_updates[0] == 8
+    run(Learn(alone(), population, buffer, sampler), rounds=1)
+    assert population.state(0).updates == 8
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_replays_that_were_not_kept_fill_up_before_agents_learn_on(shared):
     population = make_population()
     learn = make_learn(population, items=0, shared=shared, learning_starts=40)
-    context = Context(4)
+    context = TrainingContext(4)
     context.agent_steps += 5000  # a run that went on
     learn.refill(context)
     replays = learn.buffer.num_replays
@@ -250,9 +249,9 @@ def test_replays_that_were_not_kept_fill_up_before_agents_learn_on(shared):
 
 def test_a_run_that_begins_or_has_its_replays_waits_for_nothing_more():
     begins = make_learn(make_population(), items=0, learning_starts=40)
-    begins.refill(Context(4))
+    begins.refill(TrainingContext(4))
     kept = make_learn(make_population(), items=1, learning_starts=40)
-    context = Context(4)
+    context = TrainingContext(4)
     context.agent_steps += 5000
     kept.refill(context)
     for learn in (begins, kept):

@@ -29,6 +29,7 @@ LINE = {
     "seconds",
     "steps_per_second",
     "best",
+    "best_episodes",
     "ids",
     "fitness",
     "alive",

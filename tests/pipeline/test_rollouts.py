@@ -1,5 +1,7 @@
 """Advantages of rollouts against a plain loop over episodes, from what the observations tell.
 
+Those of unrolls, too: by V-trace, of steps that the same policy took.
+
 Episodes of `tiny` are three to seven steps long, rollouts seven, and generations end in the middle
 of the third one.
 """
@@ -10,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from evorl.algorithms import vtrace
 from evorl.config import parse_config
 from evorl.pipeline.budget import generation_ends
-from evorl.pipeline.context import Context
 from evorl.pipeline.task import Task
+from evorl.pipeline.training_context import TrainingContext
 from evorl.training.build import Parts, env_spec, make_learning
 from tests.envs.tiny import breaks, ends, length, reward
 from tests.pipeline.snapshots import alone
@@ -21,6 +24,7 @@ from tests.pipeline.snapshots import alone
 torch.set_num_threads(1)
 
 AGENTS = ({"gamma": 0.9, "gae_lambda": 0.95}, {"gamma": 0.5, "gae_lambda": 0.3})
+NAMES = ("obs", "action", "reward", "next_obs", "terminated", "ended", "valid")
 STEPS, ENVS, GENERATION, GENERATIONS = 7, 3, 18, 4
 
 
@@ -29,17 +33,51 @@ def value(number, steps):
     return number % 10 / 5 - 0.7 + steps / 4
 
 
-def judged(obs, action):
-    return torch.zeros(obs.shape[:2]), value(obs[..., 0], obs[..., 1])
+def value_of(obs):
+    return value(obs[..., 0], obs[..., 1])
 
 
-def rollouts(env_id, backend):
+def keep_rollouts(rollout, found):
+    """Note what is collected, and what was found of it."""
+    kept = rollout.attach
+
+    def attach(**fields):
+        own = {name: rollout.field(name).numpy().copy() for name in NAMES}
+        shape = own["reward"].shape
+        found.append(own | {name: v.reshape(shape).numpy() for name, v in fields.items()})
+        kept(**fields)
+
+    rollout.attach = attach
+
+
+def keep_unrolls(rollout, found):
+    """The same of unrolls [agents, environments, steps, ...]."""
+    kept = rollout.unrolls
+    gamma, lam = (torch.tensor([[own[name]] for own in AGENTS]) for name in ("gamma", "gae_lambda"))
+
+    def unrolls(log_prob):
+        fields = kept(log_prob)
+        by_time = {name: own.movedim(2, 0) for name, own in fields.items()}
+        values = (value_of(by_time[name]) for name in ("obs", "next_obs"))
+        given = (by_time["reward"], *values, by_time["terminated"], by_time["ended"])
+        one = torch.ones(1)
+        traced = vtrace(torch.zeros_like(given[0]), *given, gamma, lam, one, one)
+        by_time |= {"advantage": traced.advantages, "returns": traced.targets}
+        assert not by_time["valid"][rollout.length :].any()
+        assert (by_time["log_prob"][: rollout.length] < 0).all()
+        found.append({n: own[: rollout.length].movedim(1, 0).numpy() for n, own in by_time.items()})
+        return fields
+
+    rollout.unrolls = unrolls
+
+
+def rollouts(env_id, backend, name):
     """All rollouts of a run: their fields and advantages, [agents, steps, environments, ...]."""
     config = parse_config(
         {
             "compile": False,
             "env": {"id": env_id, "backend": backend, "num_envs": ENVS, "max_failures": 1000},
-            "algorithm": {"name": "a2c", "rollout_steps": STEPS, "lr": 1e-9},
+            "algorithm": {"name": name, "rollout_steps": STEPS, "lr": 1e-9},
             "network": {"hidden": [4], "activation": "tanh"},
             "population": {"size": len(AGENTS), "agents": list(AGENTS)},
         }
@@ -48,24 +86,15 @@ def rollouts(env_id, backend):
     with ExitStack() as stack:
         parts = Parts(config, alone(), env_spec(config), stack)
         collect, learn = make_learning(config, alone(), parts)
-        parts.population.judge = judged
-        kept = learn.rollout.judge
-
-        def judge(**fields):
-            names = ("obs", "action", "reward", "next_obs", "terminated", "ended", "valid")
-            own = {name: learn.rollout.field(name).numpy().copy() for name in names}
-            shape = own["reward"].shape
-            own |= {name: value.reshape(shape).numpy() for name, value in fields.items()}
-            found.append(own)
-            kept(**fields)
+        parts.population.value = value_of
+        {"a2c": keep_rollouts, "impala": keep_unrolls}[name](learn.rollout, found)
 
         def cut(context):
             collect.end_generation()
             context.generation, context.ends = context.generation + 1, context.ends + GENERATION
             context.finished = context.generation == GENERATIONS
 
-        learn.rollout.judge = judge
-        context = Context(len(AGENTS))
+        context = TrainingContext(len(AGENTS))
         context.ends = GENERATION
         Task(context).use(collect).use(learn).use(cut, every=generation_ends).run()
         assert parts.population.alive.all()
@@ -105,9 +134,10 @@ RUNS = [("Tiny-v0", "sync"), ("TinyNative-v0", "native"), ("Fragile-v0", "sync")
 
 
 @pytest.mark.filterwarnings("ignore:.*raised, and a new environment")
+@pytest.mark.parametrize("name", ["a2c", "impala"])
 @pytest.mark.parametrize(("env_id", "backend"), RUNS)
-def test_advantages_are_those_of_a_loop_over_episodes(env_id, backend):
-    found = rollouts(env_id, backend)
+def test_advantages_are_those_of_a_loop_over_episodes(env_id, backend, name):
+    found = rollouts(env_id, backend, name)
     lengths = [own["reward"].shape[1] for own in found]
     assert lengths == [STEPS, STEPS, GENERATION - 2 * STEPS] * GENERATIONS
     ended = crossed = 0

@@ -1,10 +1,15 @@
 """The order in which stages run, and what happens when one of them fails."""
 
+import asyncio
+import importlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 import torch
 
+from evorl.errors import ConfigError, RunError
 from evorl.pipeline.save import restore_states, states_of
 from evorl.pipeline.task import Task
 
@@ -130,6 +135,256 @@ def test_a_stage_runs_where_one_of_its_labels_is(labels, expected):
     task.use(plain("either"), filter_labels=["standalone", "node.1"])
     task.use(plain("nowhere"), filter_labels=[])
     assert task.run().lines == expected
+
+
+@pytest.mark.parametrize(
+    ("patterns", "runs"),
+    [
+        (["node.*"], True),
+        (["node.1?"], True),
+        (["node.2*"], False),
+        (["gp*"], True),
+        (["unknown"], False),
+        (["*"], True),
+    ],
+)
+def test_labels_may_be_patterns_and_unknown_ones_match_nothing(patterns, runs):
+    task = Task(Log(), {"distributed", "node.13", "gpu"})
+    assert task.use(plain("x"), filter_labels=patterns).run().lines == (["x"] if runs else [])
+
+
+@pytest.mark.parametrize("label", ["", "two words", "a;b", "1=main", "main,gpu", 3, None, "näh"])
+def test_malformed_filter_labels_are_refused(label):
+    with pytest.raises(ConfigError, match=r"^filter_labels: expected labels such as .*, got "):
+        Task(Log()).use(plain("x"), filter_labels=["main", label])
+
+
+def test_a_bare_label_is_refused_with_what_to_write():
+    with pytest.raises(ConfigError, match=r"got 'main'; write \['main'\]$"):
+        Task(Log()).use(plain("x"), filter_labels="main")
+
+
+class Doubles:
+    """A stage that is an object."""
+
+    def __call__(self, ctx):
+        ctx.values = [2 * value for value in ctx.values]
+
+
+def adds(number):
+    """A stage that is a closure."""
+
+    def _adds(ctx):
+        ctx.values = [*ctx.values, number]
+
+    return _adds
+
+
+async def awaits(ctx):
+    """A stage that is a coroutine function."""
+    before = ctx.values
+    await asyncio.sleep(0)
+    ctx.values = [*before, "awaited"]
+
+
+def test_stages_are_closures_objects_generators_and_coroutines():
+    def halves(ctx):
+        ctx.values = []
+        yield
+        ctx.values.append("end")
+
+    task = Task().use(halves).use(adds(1)).use(Doubles()).use(partial(adds(0))).use(awaits)
+    assert task.run(max_step=2).values == [2, 0, "awaited", "end"]
+
+
+def test_coroutines_keep_their_event_loop_from_iteration_to_iteration():
+    loops = []
+
+    async def stage(ctx):
+        loops.append(asyncio.get_running_loop())
+
+    Task().use(stage).use(stage).run(max_step=3)
+    assert len(loops) == 6
+    assert len(set(loops)) == 1
+    assert loops[0].is_closed()
+
+
+def test_coroutines_run_where_the_caller_has_a_loop_of_its_own():
+    async def awaits(ctx):
+        await asyncio.sleep(0)
+        ctx.loop = asyncio.get_running_loop()
+
+    async def notebook():
+        return Task().use(awaits).run(max_step=1).loop
+
+    with ThreadPoolExecutor(1) as thread:  # this one may have a loop: playwright leaves its own
+        assert thread.submit(asyncio.run, notebook()).result().is_closed()
+
+
+def test_what_a_coroutine_raises_is_raised_with_its_stage():
+    async def fails(ctx):
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken") as raised:
+        Task().use(fails).run(max_step=3)
+    assert raised.value.__notes__ == ["in stage 'fails', iteration 0"]
+
+
+def test_what_says_when_a_stage_is_due_is_named_with_it():
+    def often(ctx):
+        return 1 / 0
+
+    def stage(ctx): ...
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        Task().use(stage, every=often).run(max_step=1)
+    assert raised.value.__notes__ == ["in stage 'stage', iteration 0"]
+
+
+def test_a_run_that_has_made_its_steps_has_not_finished():
+    task = Task().use(lambda ctx: None)
+    assert not task.run(max_step=3).finish
+
+
+@pytest.mark.parametrize("wrong", [2.5, "10", True, 0])
+def test_numbers_must_be_whole(wrong):
+    with pytest.raises(ConfigError, match="every: expected a whole number from 1 on"):
+        Task().use(lambda ctx: None, every=wrong)
+    if wrong != 0:
+        with pytest.raises(ConfigError, match="max_step: expected a whole number from 0 on"):
+            Task().run(max_step=wrong)
+
+
+def test_errors_name_stage_and_iteration():
+    def collect(ctx):
+        if ctx.iteration == 7:
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match=r"^broken") as raised:
+        Task().use(awaits_nothing).use(collect).run()
+    assert raised.value.__notes__ == ["in stage 'collect', iteration 7"]
+
+
+def awaits_nothing(ctx):
+    return 3  # what a stage returns does not matter
+
+
+def test_max_step_counts_the_iterations_of_one_run():
+    task = Task()
+    task.use(lambda ctx: ctx.setdefault("x", 1))
+    for steps, total in ((3, 3), (0, 3), (2, 5)):
+        assert task.run(max_step=steps).iteration == total - 1
+        assert task.iteration == total
+
+
+@pytest.mark.parametrize("steps", [-1, True])
+def test_a_wrong_max_step_is_refused(steps):
+    with pytest.raises(ConfigError, match="max_step: expected a whole number from 0 on, got"):
+        Task().run(max_step=steps)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 0}, "every: expected a whole number from 1 on or a function, got 0"),
+        ({"busy": "skip"}, "busy: 'skip' is for background=True only"),
+        ({"background": True, "busy": "never"}, "busy: expected wait or skip, got 'never'"),
+    ],
+)
+def test_wrong_options_of_use_are_refused(options, message):
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        Task().use(adds(1), **options)
+
+
+def test_what_is_no_stage_is_refused():
+    async def both(ctx):
+        yield
+
+    for wrong, message in [
+        (Doubles, "got the class Doubles; use an object of it"),
+        (3, "expected a function of the context, got 3"),
+        (both, "both awaits and yields"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            Task().use(wrong)
+    with pytest.raises(ConfigError, match="serial: expected stages, got none"):
+        Task().serial()
+
+
+@pytest.mark.parametrize("options", [{"async_mode": True}, {}])
+def test_a_typed_context_cannot_be_watched_or_copied(options):
+    with pytest.raises(ConfigError, match=r"needs an evorl.Context, .*; got Log$"):
+        Task(Log(), **options).use(plain("x"), background=True)
+
+
+def test_serial_is_one_stage_of_several():
+    lines = []
+
+    def say(name):
+        return lambda ctx: lines.append(name)
+
+    task = Task()
+    inner = task.serial(say("b"), say("c"))
+    task.use(say("a")).use(task.serial(inner, say("d")), every=2).use(say("e"))
+    task.run(max_step=2)
+    assert lines == ["a", "e", "a", "b", "c", "d", "e"]
+
+
+def test_wrappers_are_around_stages_used_before_and_after():
+    lines = []
+
+    def noting(name):
+        def wrapper(stage):
+            def wrapped(ctx):
+                lines.append(name)
+                return stage(ctx)
+
+            return wrapped
+
+        return wrapper
+
+    def first(ctx):
+        lines.append("first")
+        yield
+        lines.append("first ends")
+
+    task = Task().use(first)
+    task.use_step_wrapper(noting("inner")).use_step_wrapper(noting("outer"))
+    task.use(task.serial(lambda ctx: lines.append("second"), lambda ctx: lines.append("third")))
+    task.run(max_step=1)
+    around = ["outer", "inner"]
+    assert lines == [*around, "first", *around, "second", *around, "third", "first ends"]
+
+
+def test_stages_come_from_a_module_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "my_stages.py").write_text(
+        "class Collect:\n"
+        "    def __init__(self, size): self.size = size\n"
+        "    def __call__(self, ctx): ctx.data = list(range(self.size))\n"
+        "def train(scale):\n"
+        "    def _train(ctx): ctx.loss = scale * sum(ctx.data)\n"
+        "    return _train\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    my_stages = importlib.import_module("my_stages")
+    for size, scale in ((3, 1), (4, 10)):  # the same ones in two tasks
+        task = Task().use(my_stages.Collect(size)).use(my_stages.train(scale))
+        assert task.run(max_step=2).loss == scale * sum(range(size))
+
+
+def test_wait_returns_when_it_is_true_and_gives_up_at_the_end():
+    asked = []
+
+    def stage(ctx):
+        assert task.wait(lambda: len(asked) > 2 or asked.append(1))
+        ctx.finish = True
+        assert not task.wait(lambda: False)
+        with pytest.raises(RunError, match=r"^task.wait: waited 0.01 s for the weights; "):
+            other.wait(lambda: False, timeout=0.01, what="the weights")
+
+    other, task = Task(), Task()
+    task.use(stage).run()
+    assert asked == [1, 1, 1]
 
 
 class Counting:
