@@ -7,23 +7,21 @@ from evorl import lazy_door
 if TYPE_CHECKING:
     from evorl.experience.buffer import ReplayBuffer
     from evorl.experience.loader import ReplayLoader
-    from evorl.experience.priority import linear_beta
+    from evorl.experience.n_step import NStep
+    from evorl.experience.prioritised import PrioritisedSampler, linear_beta
     from evorl.experience.replay_files import Replays
     from evorl.experience.rollout import RolloutBuffer, RolloutSampler
-    from evorl.experience.sampling import (
-        PrioritisedSampler,
-        Sampler,
-        SampleRequest,
-        UniformSampler,
-        split_groups,
-    )
+    from evorl.experience.samples_per_insert import SamplesPerInsert
+    from evorl.experience.sampling import Sampler, SampleRequest, UniformSampler, split_groups
+    from evorl.experience.shards import STAMPS, LocalShard, Shard, ShardedSampler, no_items
     from evorl.experience.transitions import (
         Batch,
-        NStep,
         RolloutBatch,
         Samples,
         Transitions,
+        UnrollBatch,
         scaled_rewards,
     )
+    from evorl.experience.unrolls import UnrollSampler, UnrollStore
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -2,6 +2,9 @@
 
 R replays (one shared by all agents, or one for each), C capacity of one replay, K items of one
 call, n steps of a window. Item c of replay r lies in flat slot r*C + c.
+
+Every item has a number: how many came for its replay before it. Number k lies in place k mod C, and
+no number is ever given twice: it says whether an item is still there.
 """
 
 import math
@@ -88,7 +91,7 @@ class ReplayBuffer:
         self._store = self._layout.fields(self._rows)
         here = self.device.type == "cpu"
         self._arrays = [field.numpy() for field in self._store.values()] if here else None
-        self._position = np.zeros(num_replays, np.int64)  # where the next item goes
+        self.added = np.zeros(num_replays, np.int64)  # [R] number of each replay's next item
         self.sizes = np.zeros(num_replays, np.int64)  # [R] items held by each replay
 
     def add(self, transitions: Transitions, replay_index: IntArray | None = None) -> IntArray:
@@ -100,7 +103,7 @@ class ReplayBuffer:
         if self.num_replays == 1:
             kept = min(count, self.capacity)
             # The ring moves on by all of them, as if they had come one at a time.
-            slots: IntArray = (self._position + np.arange(count - kept, count)) % self.capacity
+            slots: IntArray = (self.added + np.arange(count - kept, count)) % self.capacity
             added = np.array([count])
             values = [field[count - kept :] for field in transitions[:5]]
         else:
@@ -111,7 +114,7 @@ class ReplayBuffer:
                 slots = slots[keep]
                 values = [field[keep] for field in values]
         self._write(slots, values)
-        self._position = (self._position + added) % self.capacity
+        self.added = self.added + added
         self.sizes = np.minimum(self.sizes + added, self.capacity)
         return slots
 
@@ -119,13 +122,27 @@ class ReplayBuffer:
         """The items in flat `slots`, field by field."""
         return self._layout.fields(torch.index_select(self._rows, 0, slots))
 
+    def numbers(self, replays: IntArray, places: IntArray) -> IntArray:
+        """The numbers of the items in some places [Q] of replays [Q]."""
+        last = self.added[replays] - 1
+        return last - (last - places) % self.capacity
+
+    def holds(self, replays: IntArray, numbers: IntArray) -> BoolArray:
+        """Which items [Q] of replays [Q] nothing has taken the place of since."""
+        new = self.added[replays]
+        return (new - self.sizes[replays] <= numbers) & (numbers < new)
+
+    def clear(self, replay: int) -> None:
+        """Empty one ring; what comes next has a number that nothing had before."""
+        self._begin(replay, 0, 0)
+
     def inherit(self, parents: IntArray) -> None:
         """Ring i becomes a copy of ring parents[i], which must keep its own."""
-        for heir in np.flatnonzero(parents != np.arange(self.num_replays)):
-            first, source = heir * self.capacity, parents[heir] * self.capacity
-            size = self.sizes[parents[heir]]
+        for heir in np.flatnonzero(parents != np.arange(self.num_replays)).tolist():
+            parent = int(parents[heir])
+            first, source, size = heir * self.capacity, parent * self.capacity, self.sizes[parent]
             self._rows[first : first + size] = self._rows[source : source + size]
-        self._position, self.sizes = self._position[parents], self.sizes[parents]
+            self._begin(heir, int(self.added[parent]), int(size))
 
     def state_dict(self, replay: int = 0) -> dict[str, Tensor]:
         """One ring: what it holds, and where it stands; slots never written are left out.
@@ -135,7 +152,8 @@ class ReplayBuffer:
         first, size = replay * self.capacity, int(self.sizes[replay])
         state = {name: stored[first : first + size] for name, stored in self._store.items()}
         state["capacity"] = torch.tensor([self.capacity])
-        state["position"] = torch.tensor([self._position[replay]])
+        state["position"] = torch.tensor([self.added[replay] % self.capacity])
+        state["added"] = torch.tensor([self.added[replay]])
         return state
 
     def load_state_dict(self, state: dict[str, Tensor], replay: int = 0) -> None:
@@ -148,7 +166,16 @@ class ReplayBuffer:
         first, size = replay * self.capacity, len(state["action"])
         for name, stored in self._store.items():
             stored[first : first + size] = state[name].to(self.device)
-        self._position[replay], self.sizes[replay] = int(state["position"].item()), size
+        whole = self.capacity if size == self.capacity else 0
+        added = state["added"] if "added" in state else whole + state["position"]  # older ones
+        self._begin(replay, int(added.item()), size)
+
+    def _begin(self, replay: int, added: int, size: int) -> None:
+        """A ring holds other items from now on; if it ever held any, they get new numbers."""
+        if given := int(self.added[replay]):
+            rounds = -(-(given + size - added) // self.capacity)
+            added += max(rounds, 0) * self.capacity  # in the same places
+        self.added[replay], self.sizes[replay] = added, size
 
     def _write(self, slots: IntArray, values: Sequence[AnyArray]) -> None:
         if self._arrays is not None:  # a fifth of the time that PyTorch takes for so few items
@@ -168,6 +195,6 @@ class ReplayBuffer:
         order = np.argsort(replay_index, kind="stable")
         rank = np.empty(count, np.int64)  # items of this call before it for its replay
         rank[order] = np.arange(count) - np.repeat(np.cumsum(added) - added, added)
-        place = (self._position[replay_index] + rank) % self.capacity
+        place = (self.added[replay_index] + rank) % self.capacity
         keep = rank >= added[replay_index] - self.capacity
         return replay_index * self.capacity + place, keep, added

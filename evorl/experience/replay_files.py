@@ -70,4 +70,4 @@ def _oldest_first(state: Tensors) -> Transitions:
     full = size == int(state["capacity"].item())
     order = np.roll(np.arange(size), -position) if full else np.arange(size)
     fields = {name: state[name].numpy()[order] for name in Transitions._fields[:5]}
-    return Transitions(**fields, slot=np.zeros(size, dtype=np.int64))
+    return Transitions(**fields, env=np.zeros(size, dtype=np.int64))

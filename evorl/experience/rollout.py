@@ -43,13 +43,18 @@ class RolloutBuffer:
             name: np.zeros((agents, steps, num_envs, *shape), dtype)
             for name, (shape, dtype) in zip(FIELDS, kinds, strict=True)
         }
-        self._judged: dict[str, Tensor] = {}
+        self._attached: dict[str, Tensor] = {}
         self.length = 0  # steps so far
 
     @property
     def full(self) -> bool:
         """Whether it is time to learn."""
         return self.length == self.steps
+
+    @property
+    def enough(self) -> bool:
+        """Whether, at a generation's end, there is half a rollout or more; less is dropped."""
+        return 2 * self.length >= self.steps
 
     @property
     def sizes(self) -> IntArray:
@@ -81,18 +86,34 @@ class RolloutBuffer:
         """What was collected, [P, T, N, ...]; T as far as it came."""
         return torch.from_numpy(self._fields[name][:, : self.length]).to(self.device)
 
-    def judge(self, **fields: Tensor) -> None:
+    def attach(self, **fields: Tensor) -> None:
         """Add what the loss needs beside what was collected, [P, T, N] each."""
-        self._judged = {name: value.reshape(-1) for name, value in fields.items()}
+        self._attached = {name: value.reshape(-1) for name, value in fields.items()}
+
+    def unrolls(self, log_prob: Tensor) -> dict[str, Tensor]:
+        """Each environment's steps by themselves, [P, N, T, ...] by field, for an UnrollStore.
+
+        `log_prob` [P, t, N] is how likely the actions were. Of a rollout that is not full the rest
+        is no steps.
+        """
+        collected = {name: self.field(name) for name in FIELDS} | {"log_prob": log_prob}
+        agents, length, num_envs = log_prob.shape
+        found = {}
+        for name, own in collected.items():
+            found[name] = own.new_zeros(agents, num_envs, self.steps, *own.shape[3:])
+            found[name][:, :, :length] = own.transpose(1, 2)
+        if length < self.steps:
+            found["ended"][:, :, length - 1 :] = True
+        return found
 
     def gather(self, slots: Tensor) -> dict[str, Tensor]:
         """Items in flat slots, p * T*N + t*N + n, field by field."""
-        kept = {name: self.field(name).flatten(0, 2) for name in ("obs", "action")} | self._judged
+        kept = {name: self.field(name).flatten(0, 2) for name in ("obs", "action")} | self._attached
         return {name: torch.index_select(value, 0, slots) for name, value in kept.items()}
 
     def clear(self) -> None:
         """Begin the next one."""
-        self.length, self._judged = 0, {}
+        self.length, self._attached = 0, {}
 
 
 class RolloutSampler(Sampler):

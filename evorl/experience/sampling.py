@@ -6,22 +6,30 @@ takes exactly updates × batch size numbers from it: its draws do not depend on 
 padding.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from evorl.experience.buffer import ReplayBuffer
-from evorl.experience.priority import Priorities
-from evorl.experience.transitions import BoolArray, FloatArray, IntArray, RolloutBatch, Samples
+from evorl.experience.transitions import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    RolloutBatch,
+    Samples,
+    Transitions,
+    UnrollBatch,
+)
 
 LAYOUTS_KEPT = 64  # distinct rounds remembered: agents' learn steps make a few patterns that repeat
-T = TypeVar("T", bound=Samples | RolloutBatch)
+T = TypeVar("T", bound=Samples | RolloutBatch | UnrollBatch)
 Share = Literal["rank", "agent", "world"]  # who shares a replay: a rank's agents, nobody, all ranks
 
 
@@ -54,9 +62,15 @@ def split_groups(samples: T, requests: Sequence[SampleRequest]) -> list[T]:
         fields = (torch.split(field, sizes) for field in samples)
         parts = [kind(*part) for part in zip(*fields, strict=True)]
     return [
-        kind(*(field.view(*request.shape, *field.shape[1:]) for field in part))
+        kind(*[field.view(*request.shape, *field.shape[1:]) for field in part])
         for request, part in zip(requests, parts, strict=True)
     ]
+
+
+def refuse_empty(agent: int) -> NoReturn:
+    """Raise: there is nothing to draw."""
+    what = f"agent {agent} samples from an empty replay"
+    raise RuntimeError(f"{what}: insert before its first update")
 
 
 class RoundLayout(NamedTuple):
@@ -113,11 +127,12 @@ def make_layout(
 class Sampler:
     """What the learn stage knows of a replay, uniform or prioritised.
 
-    A round: `inserted(buffer.add(...))`, then `sample(requests)`, the updates, and
-    `update_priorities`, before anything else is inserted.
+    A round: `insert(transitions)`, then `sample(requests)`, the updates, and `update_priorities`,
+    before anything else is inserted.
     """
 
     keeps = True  # is there anything that a checkpoint must hold?
+    lasting = True  # do items stay until newer ones take their places?
 
     def __init__(
         self,
@@ -130,28 +145,45 @@ class Sampler:
         self.share, self.noise = share, noise  # random numbers that go with each sample
         self.buffer, self._generators = buffer, list(generators)
         replays = np.arange(len(self._generators))
-        self._replay_of = replays if buffer.num_replays > 1 else np.zeros_like(replays)
-        self._first_slots = self._replay_of * buffer.capacity
+        self.replay_of = replays if buffer.num_replays > 1 else np.zeros_like(replays)
+        self._first_slots = self.replay_of * buffer.capacity
         self._layouts: dict[tuple[object, ...], RoundLayout] = {}
 
     def reseed(self, generators: Sequence[np.random.Generator]) -> None:
         """New random streams, one per agent."""
         self._generators = list(generators)
 
+    def insert(
+        self,
+        transitions: Transitions,
+        agents: IntArray | None = None,
+        td_errors: AnyArray | None = None,
+    ) -> None:
+        """Stores windows that `agents` [K] collected (with one replay for all: or None).
+
+        Prioritised, first TD errors may come with them: [K] those of the agents that collected
+        them, or [A, K] every agent's. Where there is none (NaN), new items are drawn soon.
+        """
+        replays = agents if self.buffer.num_replays > 1 else None
+        self.inserted(self.buffer.add(transitions, replays))
+
     def inserted(self, slots: IntArray) -> None:
         """Items have just been written to `slots`, as `ReplayBuffer.add` returned them."""
 
+    def forget(self, agent: int) -> None:
+        """Another one takes an agent's place: it has a replay of its own empty, or all is new."""
+        if self.buffer.num_replays > 1:
+            self.buffer.clear(agent)
+
+    def clear(self) -> None:
+        """Empty all replays."""
+        for replay in range(self.buffer.num_replays):
+            self.buffer.clear(replay)
+
     def sample(self, requests: Sequence[SampleRequest]) -> Samples:
         """The batches of one round."""
-        layout, sizes = self._layout(requests), self._sizes()
-        uniforms = np.empty(len(layout.agents))
-        for agent, _, _ in layout.streams:
-            if sizes[agent] == 0:
-                what = f"agent {agent} samples from an empty replay"
-                raise RuntimeError(f"{what}: insert before its first update")
-        for agent, start, end in layout.streams:
-            self._generators[agent].random(out=uniforms[start:end])
-        drawn = self._choose(layout, uniforms)
+        layout = self._layout(requests)
+        drawn = self._choose(layout, self._uniforms(layout))
         slots = layout.padding.copy()
         slots[layout.positions] = self._first_slots[layout.agents] + drawn
         index = torch.from_numpy(slots).to(self.buffer.device)
@@ -182,6 +214,16 @@ class Sampler:
         """What its child on another rank loads: nothing, if the items there are others."""
         return {} if self.share == "rank" else self.state_dict(agent)
 
+    def _uniforms(self, layout: RoundLayout) -> FloatArray:
+        """[D] a random number for each draw, from its agent's own stream."""
+        sizes, uniforms = self._sizes(), np.empty(len(layout.agents))
+        for agent, _, _ in layout.streams:
+            if sizes[agent] == 0:
+                refuse_empty(agent)
+        for agent, start, end in layout.streams:
+            self._generators[agent].random(out=uniforms[start:end])
+        return uniforms
+
     def _choose(self, layout: RoundLayout, uniforms: FloatArray) -> IntArray:
         """[D] the item of each draw, counted from the start of its agent's replay."""
         raise NotImplementedError
@@ -199,7 +241,7 @@ class Sampler:
 
     def _sizes(self) -> IntArray:
         """[A] items in each agent's replay."""
-        return self.buffer.sizes[self._replay_of]
+        return self.buffer.sizes[self.replay_of]
 
     def _layout(self, requests: Sequence[SampleRequest]) -> RoundLayout:
         key = tuple(request.key for request in requests)
@@ -217,77 +259,3 @@ class UniformSampler(Sampler):
     def _choose(self, layout: RoundLayout, uniforms: FloatArray) -> IntArray:
         # Needs no clamp: for u <= 1 - 2^-53 the product rounds to less than the size.
         return (uniforms * self._sizes()[layout.agents]).astype(np.int64)
-
-
-class PrioritisedSampler(Sampler):
-    """Items are drawn in proportion to the agent's own priorities for them."""
-
-    def __init__(
-        self,
-        buffer: ReplayBuffer,
-        generators: Sequence[np.random.Generator],
-        alpha: float = 0.6,
-        epsilon: float = 1e-6,
-        share: Share = "rank",
-        noise: int = 0,
-    ) -> None:
-        super().__init__(buffer, generators, share, noise)
-        self.priorities = Priorities(len(self._generators), buffer.capacity, alpha, epsilon)
-        self._round: tuple[RoundLayout, IntArray]  # the last sample: its layout and draws
-        # of a batch that is spread over ranks: the largest weight on any of them
-        self.highest: Callable[[FloatArray], FloatArray] = lambda own: own
-
-    def inserted(self, slots: IntArray) -> None:
-        """New items get the highest priority so far; those they replaced are forgotten."""
-        if self.buffer.num_replays > 1:
-            self.priorities.add(slots // self.buffer.capacity, slots % self.buffer.capacity)
-        else:
-            agents = np.arange(len(self._generators))
-            self.priorities.add(np.repeat(agents, len(slots)), np.tile(slots, len(agents)))
-
-    def update_priorities(
-        self, td_errors: Sequence[Tensor], alive: BoolArray | None = None
-    ) -> None:
-        """The priorities of the last round's items follow their TD errors."""
-        layout, drawn = self._round
-        flat = torch.cat([errors.detach().reshape(-1) for errors in td_errors])
-        errors = flat.cpu().double().numpy()[layout.positions]
-        agents = layout.agents
-        if alive is not None:
-            learned = np.asarray(alive, np.bool_)[agents]
-            agents, drawn, errors = agents[learned], drawn[learned], errors[learned]
-        self.priorities.update(agents, drawn, errors)
-
-    def inherit(self, parents: IntArray) -> None:
-        """Priorities follow the weights that they were measured with."""
-        super().inherit(parents)
-        self.priorities.inherit(parents)
-
-    def state_dict(self, agent: int) -> dict[str, Tensor]:
-        """Priorities, and a replay of its own."""
-        return super().state_dict(agent) | self.priorities.state_dict(agent)
-
-    def load_state_dict(self, state: dict[str, Tensor], agent: int) -> None:
-        """Takes over such a state exactly; without one all items of the replay are new to it."""
-        super().load_state_dict(state, agent)
-        if not state:
-            known = torch.arange(self.buffer.capacity) < int(self.buffer.sizes[0])
-            state = {"priorities": known.double(), "highest": torch.ones(1)}
-        self.priorities.load_state_dict(state, agent)
-
-    def _choose(self, layout: RoundLayout, uniforms: FloatArray) -> IntArray:
-        tree = self.priorities.tree
-        drawn = tree.find(layout.agents, uniforms * tree.totals[layout.agents])
-        self._round = layout, drawn
-        return drawn
-
-    def _weights(self, layout: RoundLayout, drawn: IntArray) -> Tensor:
-        sizes = self._sizes()[layout.agents]
-        weights = self.priorities.importance(layout.agents, drawn, sizes, self.beta)
-        # Normalised within each batch (one update of one agent): weights only scale a step down.
-        if len(weights):
-            highest = self.highest(np.maximum.reduceat(weights, layout.batches))
-            weights /= highest[layout.batch_of]
-        flat = np.zeros(len(layout.padding))
-        flat[layout.positions] = weights
-        return layout.scale * torch.from_numpy(flat).to(layout.scale)

@@ -1,10 +1,10 @@
-"""Steps of many environments → n-step windows, so that the replay only ever holds valid samples.
+"""Experience on its way from environments to updates: windows to store, samples and batches.
 
 Every agent has its own gamma and the replay may be shared, so the n rewards of a window are stored
-apart and the learner folds them: reward = sum_k gamma^k rewards[k]; discount = gamma^bootstrap, or
-0 where bootstrap is 0.
+apart. `n_step_return` folds them when they are drawn: reward = sum_k gamma^k rewards[k];
+discount = gamma^bootstrap, or 0 where bootstrap is 0.
 
-M environments, n steps of a full window, E windows emitted by one push, K items.
+Legend: n steps of a full window, K items, U updates, P agents, B batch.
 """
 
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ class Transitions(NamedTuple):
     rewards: AnyArray  # [K, n] zero beyond the window's end
     next_obs: AnyArray  # [K, ...] the true observation after the window's last step
     bootstrap: npt.NDArray[np.uint8]  # [K] steps before bootstrapping; 0: terminated, never
-    slot: IntArray  # [K] environment the window comes from
+    env: IntArray  # [K] the environment that the window comes from
 
     def take(self, rows: IntArray) -> "Transitions":
         """Some of the windows."""
@@ -64,7 +64,24 @@ class RolloutBatch(NamedTuple):
         return self
 
 
-def discounted(rewards: Tensor, bootstrap: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+class UnrollBatch(NamedTuple):
+    """One update's unrolls: steps that follow each other, with what the policy then thought."""
+
+    obs: Tensor  # [P, B, T, ...]
+    action: Tensor  # [P, B, T, ...]
+    log_prob: Tensor  # [P, B, T] of the action, when it was taken
+    reward: Tensor  # [P, B, T]
+    next_obs: Tensor  # [P, B, T, ...] the true observation after the step
+    terminated: Tensor  # [P, B, T] whether nothing follows
+    ended: Tensor  # [P, B, T] whether the next step is of another episode
+    weight: Tensor  # [P, B, T] a step's share of its agent's loss; 0 where there is none
+
+    def batches(self, gamma: Tensor, scale: Tensor | None = None) -> "UnrollBatch":
+        """Of a round [U, P, B, T, ...], with each agent's own scale of rewards [P]."""
+        return self._replace(reward=scaled_rewards(self.reward, scale))
+
+
+def n_step_return(rewards: Tensor, bootstrap: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
     """Rewards [U, P, B, n] and what follows, by each agent's own gamma [P]: n steps become one."""
     bootstrap = bootstrap.to(gamma.dtype)
     factor = gamma.view(1, -1, 1)
@@ -103,108 +120,6 @@ class Samples(NamedTuple):
 
     def batches(self, gamma: Tensor, scale: Tensor | None = None) -> Batch:
         """Of a group's round [U, P, B, ...], with each agent's own discounts and scale [P]."""
-        reward, discount = discounted(scaled_rewards(self.rewards, scale), self.bootstrap, gamma)
+        reward, discount = n_step_return(scaled_rewards(self.rewards, scale), self.bootstrap, gamma)
         ends = (reward, self.next_obs, discount)
         return Batch(self.obs, self.action, *ends, self.weight, self.noise)
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Samples":
-        """The same samples on `device`."""
-        if self.obs.device == torch.device(device):
-            return self
-        return Samples(*(field.to(device, non_blocking=non_blocking) for field in self))
-
-
-class NStep:
-    """Holds the last n-1 steps of every environment; emits each window as soon as it is complete.
-
-    Order: environments ascending, and within one environment the oldest window first.
-    """
-
-    def __init__(
-        self,
-        num_envs: int,
-        n: int,
-        obs_shape: tuple[int, ...],
-        obs_dtype: npt.DTypeLike,
-        action_shape: tuple[int, ...] = (),
-        action_dtype: npt.DTypeLike = np.int64,
-    ) -> None:
-        if not 1 <= n <= 255:  # bootstrap is a byte
-            raise ValueError(f"n-step windows of n={n} steps: n must be 1 to 255")
-        self.n, self.num_envs = n, num_envs
-        self._obs_dtype, self._action_dtype = np.dtype(obs_dtype), np.dtype(action_dtype)
-        self._all_envs = np.arange(num_envs)
-        held = num_envs if n > 1 else 0  # n = 1 holds nothing between pushes
-        self._obs = np.zeros((held, n, *obs_shape), self._obs_dtype)
-        self._action = np.zeros((held, n, *action_shape), self._action_dtype)
-        self._reward = np.zeros((held, n), np.float64)
-        self._latest = np.zeros((held, *obs_shape), self._obs_dtype)  # next_obs of the last step
-        self._start = np.zeros(num_envs, np.int64)  # column of the oldest pending step
-        self._pending = np.zeros(num_envs, np.int64)  # steps held, 0..n-1 between pushes
-
-    def push(
-        self,
-        obs: AnyArray,
-        action: AnyArray,
-        reward: AnyArray,
-        next_obs: AnyArray,
-        terminated: AnyArray,
-        truncated: AnyArray,
-        valid: AnyArray | None = None,
-    ) -> Transitions:
-        """Takes one step of every environment (rows where `valid` is False are no steps)."""
-        rows = self._all_envs if valid is None else np.flatnonzero(valid)
-        obs = np.asarray(obs, self._obs_dtype)
-        next_obs = np.asarray(next_obs, self._obs_dtype)
-        if self.n == 1:
-            step = Transitions(
-                obs,
-                np.asarray(action, self._action_dtype),
-                reward[:, None],
-                next_obs,
-                (~terminated).astype(np.uint8),
-                self._all_envs,
-            )
-            return step if len(rows) == self.num_envs else step.take(rows)
-        column = (self._start[rows] + self._pending[rows]) % self.n
-        self._obs[rows, column] = obs[rows]
-        self._action[rows, column] = action[rows]
-        self._reward[rows, column] = reward[rows]
-        self._latest[rows] = next_obs[rows]
-        self._pending[rows] += 1
-        over = np.zeros(self.num_envs, np.bool_)
-        over[rows] = (terminated | truncated)[rows]
-        full = self._pending == self.n
-        # An episode's end completes all pending windows of its environment, shorter than n.
-        emitted = self._emit(np.where(over, self._pending, full), terminated)
-        self._start = (self._start + full) % self.n
-        self._pending = np.where(over, 0, self._pending - full)
-        return emitted
-
-    def forget(self, rows: BoolArray) -> None:
-        """Drops the pending windows of some environments, whose episodes broke off; rows [M]."""
-        self._pending[rows] = 0
-
-    def flush(self) -> Transitions:
-        """Cuts all episodes: pending windows come out as truncations, and nothing is held."""
-        emitted = self._emit(self._pending, np.zeros(self.num_envs, np.bool_))
-        self._pending = np.zeros_like(self._pending)
-        return emitted
-
-    def _emit(self, count: IntArray, terminated: BoolArray) -> Transitions:
-        """The `count` [M] oldest windows of every environment, each up to its latest step."""
-        env = np.repeat(self._all_envs, count)  # [E]
-        age = np.arange(len(env)) - np.repeat(np.cumsum(count) - count, count)  # 0: oldest
-        length = self._pending[env] - age
-        first = self._start[env] + age
-        steps = np.arange(self.n)
-        rewards = self._reward[env[:, None], (first[:, None] + steps) % self.n]  # [E, n]
-        rewards[steps >= length[:, None]] = 0.0
-        return Transitions(
-            self._obs[env, first % self.n],
-            self._action[env, first % self.n],
-            rewards,
-            self._latest[env],
-            np.where(terminated[env], 0, length).astype(np.uint8),
-            env,
-        )

@@ -61,7 +61,7 @@ class SlowNStep:
             "rewards": rewards + [0.0] * (self.n - len(rewards)),
             "next_obs": self.latest[env],
             "bootstrap": 0 if terminated else len(steps),
-            "slot": env,
+            "env": env,
         }
 
 
@@ -132,5 +132,5 @@ def transitions(count: int, n: int = 1, start: int = 0) -> Transitions:
         rewards=np.repeat(number[:, None], n, axis=1).astype(np.float64),
         next_obs=np.stack([number + 1, number + 1.5], axis=1).astype(np.float32),
         bootstrap=np.full(count, n, np.uint8),
-        slot=np.zeros(count, np.int64),
+        env=np.zeros(count, np.int64),
     )

@@ -43,9 +43,9 @@ def test_what_is_stored_equals_the_reference(
     episodes = Episodes(num_envs, seed)
 
     def store(emitted, windows):
-        owner = emitted.slot // envs_each
+        owner = emitted.env // envs_each
         slots = buffer.add(emitted, None if shared else owner)
-        expected = [ring.add(w, 0 if shared else w["slot"] // envs_each) for w in windows]
+        expected = [ring.add(w, 0 if shared else w["env"] // envs_each) for w in windows]
         # Of a push larger than the ring, only the places that stay are reported, each once.
         assert sorted(slots.tolist()) == sorted(set(expected))
 

@@ -12,7 +12,7 @@ from evorl.experience import (
     Samples,
     UniformSampler,
 )
-from evorl.experience.loader import ReplayLoader
+from evorl.experience.loader import ReplayLoader, Round
 
 from .reference import transitions
 
@@ -82,5 +82,7 @@ def test_global_generators_are_untouched():
 def test_samples_move_to_another_device():
     _, sampler, _ = make()
     samples = sampler.sample(PLANS)
-    assert samples.to("cpu") is samples
-    assert {field.device.type for field in samples.to("meta")} == {"meta"}
+    moved = Round().to(torch.device("meta"))
+    moved.fill(samples)
+    assert type(moved.samples) is type(samples)
+    assert {field.device.type for field in moved.samples} == {"meta"}

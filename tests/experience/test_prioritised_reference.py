@@ -30,7 +30,7 @@ class SlowReplay:
 
     def add(self, windows):
         for window in windows:
-            owner = window["slot"] // self.envs_each
+            owner = window["env"] // self.envs_each
             slot = self.ring.add(window, 0 if self.shared else owner)
             for agent in range(len(self.priority)) if self.shared else [owner]:
                 self.priority[agent][slot] = self.highest[agent]
@@ -156,7 +156,7 @@ def test_prioritised_replay_equals_the_reference(
     episodes, rng = Episodes(num_envs, seed), np.random.default_rng(seed)
 
     def store(emitted, windows):
-        sampler.inserted(buffer.add(emitted, None if shared else emitted.slot // envs_each))
+        sampler.inserted(buffer.add(emitted, None if shared else emitted.env // envs_each))
         slow.add(windows)
         assert_equal_rings(buffer, slow.ring)
 

@@ -31,7 +31,7 @@ def draw(buffer, updates, sizes, seed=0):
     sampler = RolloutSampler(buffer, generators)
     size = P * buffer.length * N
     each = torch.arange(size, dtype=torch.float32)
-    buffer.judge(log_prob=-each, advantage=each, returns=2 * each)
+    buffer.attach(log_prob=-each, advantage=each, returns=2 * each)
     requests = [
         SampleRequest(np.array([0, 2]), updates[[0, 2]], sizes[[0, 2]], int(sizes[[0, 2]].max())),
         SampleRequest(np.array([1]), updates[[1]], sizes[[1]], int(sizes[1])),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from evorl.experience.priority import SumTree
+from evorl.experience.sum_tree import SumTree
 
 # Exact in binary: the sums are exact too, and the comparison needs no tolerance.
 EXACT = st.integers(0, 64).map(lambda k: k / 8)

@@ -1,7 +1,6 @@
-"""Prioritised replay (Schaul et al. 2016), for every agent on its own.
+"""Every agent's priorities, and a binary tree of their sums: drawing costs log(capacity).
 
-Drawing by priority costs log(capacity): sums over priorities are kept in a binary tree per agent.
-With a shared replay every agent has priorities over the same items.
+With a shared replay every agent has priorities over the same items. prioritised.py draws by them.
 
 A agents, L leaves (a power of two), Q items or queries of one call. Node 1 is the root, the
 children of node k are 2k and 2k+1, leaf i is node L + i.
@@ -58,6 +57,10 @@ class SumTree:
         self._flat[target] = priorities[last]
         self._sum_up(root[last], leaves[last] + self._leaves)
 
+    def clear(self, agent: int) -> None:
+        """Nothing of an agent's tree is left."""
+        self._nodes[agent] = 0.0
+
     def inherit(self, parents: IntArray) -> None:
         """Tree i becomes a copy of tree parents[i], which must keep its own."""
         heirs = np.flatnonzero(parents != np.arange(len(parents)))
@@ -108,9 +111,15 @@ class Priorities:
         self.tree = SumTree(num_agents, capacity)
         self._highest = np.ones(num_agents)  # [A] the highest so far: what a new item gets
 
-    def add(self, agents: IntArray, leaves: IntArray) -> None:
-        """New items: each gets its agent's highest priority so far, so that it is soon seen."""
+    def add(self, agents: IntArray, leaves: IntArray, td_errors: FloatArray | None = None) -> None:
+        """New items: each gets its agent's highest priority so far, so that it is soon seen.
+
+        Where its TD error is known (finite), it gets the priority of that.
+        """
         self.tree.set(agents, leaves, self._highest[agents])
+        if td_errors is not None:
+            known = np.isfinite(td_errors)
+            self.update(agents[known], leaves[known], td_errors[known])
 
     def update(self, agents: IntArray, leaves: IntArray, td_errors: FloatArray) -> None:
         """Items just learned from: their priorities follow their TD errors."""
@@ -118,12 +127,9 @@ class Priorities:
         self.tree.set(agents, leaves, priorities)
         np.maximum.at(self._highest, agents, priorities)
 
-    def importance(
-        self, agents: IntArray, leaves: IntArray, sizes: IntArray, beta: float
-    ) -> FloatArray:
-        """[Q] weights (size · p / total)^-beta that undo the draw's bias; not yet normalised."""
-        share = self.tree.get(agents, leaves) / self.tree.totals[agents]
-        return (sizes * share) ** -beta
+    def shares(self, agents: IntArray, leaves: IntArray) -> FloatArray:
+        """[Q] how likely each of these is to be drawn."""
+        return self.tree.get(agents, leaves) / self.tree.totals[agents]
 
     def inherit(self, parents: IntArray) -> None:
         """Agent i takes over the priorities of agent parents[i]."""
@@ -140,8 +146,3 @@ class Priorities:
         leaves = state["priorities"].numpy()
         self.tree.set(np.full(len(leaves), agent), np.arange(len(leaves)), leaves)
         self._highest[agent] = state["highest"].item()
-
-
-def linear_beta(start: float, end: float, progress: float) -> float:
-    """The importance exponent at `progress` (0..1) of the run."""
-    return start + (end - start) * min(max(progress, 0.0), 1.0)
