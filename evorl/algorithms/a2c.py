@@ -12,8 +12,15 @@ import torch
 from torch import Tensor
 
 from evorl.algorithms.base import Algorithm, Floats, Hyperparameters, Ints, Loss, Trained
-from evorl.algorithms.hyperparameters import RATE, OnPolicy
-from evorl.algorithms.policies import draw_noise, outputs_of, policy_of, spread_of
+from evorl.algorithms.hyperparameters import RATE, OnPolicy, Sends
+from evorl.algorithms.policies import (
+    Choices,
+    Gaussian,
+    draw_noise,
+    outputs_of,
+    policy_of,
+    spread_of,
+)
 from evorl.config import hyperparameter, option
 from evorl.envs import ActionSpec
 from evorl.experience import RolloutBatch
@@ -36,6 +43,9 @@ class PolicyGradient(OnPolicy, Algorithm):
     initial_log_std: float = option(
         0.0, "Logarithm of the spread of continuous actions.", ge=-10, le=2
     )
+    normalize_advantage: bool = option(
+        True, "Whether advantages are brought to mean 0 and spread 1."
+    )
 
     def networks(self, observation: NetworkSpec, action: ActionSpec) -> dict[str, Trained]:
         """A policy, a value, and the spread of continuous actions."""
@@ -47,14 +57,15 @@ class PolicyGradient(OnPolicy, Algorithm):
         }
 
     def terms(
-        self, networks: Networks, batch: RolloutBatch, advantage: Tensor, hp: Hyperparameters
-    ) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of the actions [P, B], and the loss of value and entropy [P, B]."""
+        self, networks: Networks, batch: RolloutBatch, hp: Hyperparameters
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Advantages, log-probabilities of the actions, loss of value and entropy, [P, B] each."""
+        advantage = batch.advantage
+        if self.normalize_advantage:
+            advantage = normalized_advantage(advantage, batch.weight)
         policy = policy_of(networks, batch.obs)
         error = networks["value"](batch.obs).squeeze(2) - batch.returns
-        rest = hp["value_coef"].unsqueeze(1) * error * error
-        rest = rest - hp["entropy_coef"].unsqueeze(1) * policy.entropy()
-        return policy.log_prob(batch.action), rest
+        return advantage, policy.log_prob(batch.action), rest_of(error, policy, hp)
 
     def greedy(self, networks: Networks, obs: Tensor) -> Tensor:
         """The likeliest actions [P, N, ...]."""
@@ -77,10 +88,13 @@ class PolicyGradient(OnPolicy, Algorithm):
         """Actions drawn from the policy, [P, N, ...]."""
         return policy_of(networks, obs).draw(noise["draw"])
 
-    def judge(self, networks: Networks, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of what was done, and values of where, [P, B] each."""
-        log_prob = policy_of(networks, obs).log_prob(action)
-        return log_prob, networks["value"](obs).squeeze(2)
+    def log_prob(self, networks: Networks, obs: Tensor, action: Tensor) -> Tensor:
+        """Log-probabilities [P, B] of actions."""
+        return policy_of(networks, obs).log_prob(action)
+
+    def value(self, networks: Networks, obs: Tensor) -> Tensor:
+        """Values [P, B] of observations."""
+        return networks["value"](obs).squeeze(2)
 
 
 class A2C(PolicyGradient):
@@ -89,7 +103,7 @@ class A2C(PolicyGradient):
     name: str = option("a2c", "The algorithm, or your own as module:Class.")
     lr: float = hyperparameter(7e-4, "Adam's step size.", gt=0, le=1, space=RATE)
     gae_lambda: float = hyperparameter(
-        1.0, "How far errors of the value are carried back; 1: n-step returns.", ge=0, le=1
+        1.0, "GAE lambda: 0 is the one-step TD error, 1 the full n-step return.", ge=0, le=1
     )
     rollout_steps: int = option(8, "Steps of each environment between updates.", ge=1, le=65536)
     normalize_advantage: bool = option(
@@ -105,14 +119,27 @@ class A2C(PolicyGradient):
         self, networks: Networks, targets: Networks, batch: RolloutBatch, hp: Hyperparameters
     ) -> Loss:
         """Log-probabilities weighed by how much better than expected it went."""
-        advantage = batch.advantage
-        if self.normalize_advantage:
-            advantage = normalized(advantage, batch.weight)
-        log_prob, rest = self.terms(networks, batch, advantage, hp)
+        advantage, log_prob, rest = self.terms(networks, batch, hp)
         return Loss(((rest - advantage * log_prob) * batch.weight).sum(-1))
 
 
-def normalized(advantage: Tensor, weight: Tensor) -> Tensor:
+class A3C(A2C):
+    """The same where actors find the gradients, each of its own rollout, and a learner applies
+    them; without actors it is A2C.
+    """
+
+    sends: ClassVar[Sends | None] = "gradients"
+
+    name: str = option("a3c", "The algorithm, or your own as module:Class.")
+
+
+def rest_of(error: Tensor, policy: Gaussian | Choices, hp: Hyperparameters) -> Tensor:
+    """The loss [P, B] beside the policy's gain: the value's squared error, and entropy."""
+    rest = hp["value_coef"].unsqueeze(1) * error * error
+    return rest - hp["entropy_coef"].unsqueeze(1) * policy.entropy()
+
+
+def normalized_advantage(advantage: Tensor, weight: Tensor) -> Tensor:
     """Advantages [P, B] with mean 0 and spread 1 over each agent's own samples."""
     there = (weight > 0).to(advantage.dtype)
     count = there.sum(-1, keepdim=True)

@@ -100,15 +100,23 @@ class Algorithm(Declaration):
     def noise(
         self, random: np.random.Generator, shape: tuple[int, int], action: ActionSpec
     ) -> dict[str, npt.NDArray[Any]]:
-        """The random part of one agent's acting, for T rounds in N environments: [T, N, ...]."""
+        """The random part of an agent's acting, for T iterations in N environments: [T, N, ...]."""
         return {}
 
     def exploration(self, hp: Mapping[str, Floats], steps: Ints) -> Floats:
         """How much each agent explores [P] after its own environment steps [P]; as reported."""
         return np.zeros(len(steps))
 
-    def judge(self, networks: Networks, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """With rollouts: log-probabilities of what was done, and values of where, [P, B] each."""
+    def exploration_of(self, exploration: Floats, share: float) -> Floats:
+        """How much of it an actor does: `share` goes from 0, for the first one, to 1."""
+        return exploration
+
+    def log_prob(self, networks: Networks, obs: Tensor, action: Tensor) -> Tensor:
+        """With rollouts: log-probabilities [P, B] of actions at observations [P, B, ...]."""
+        raise TypeError(f"{type(self).__name__} does not learn from rollouts")
+
+    def value(self, networks: Networks, obs: Tensor) -> Tensor:
+        """With rollouts: values [P, B] of observations [P, B, ...]."""
         raise TypeError(f"{type(self).__name__} does not learn from rollouts")
 
     def act(
@@ -154,7 +162,7 @@ def discrete_actions(algorithm: Declaration, action: ActionSpec) -> int:
 
 
 def continuous_actions(algorithm: Declaration, action: ActionSpec) -> int:
-    """How many numbers an action has; ConfigError if it is none of a box."""
+    """How many numbers an action has; ConfigError unless actions are a Box."""
     if action.kind != "continuous":
         raise ConfigError(
             f"algorithm.name: {algorithm.name} takes Box actions, and the environment's are"

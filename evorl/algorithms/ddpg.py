@@ -3,6 +3,7 @@
 Legend: P agents, B batch, A numbers of an action, N environments of an agent.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from evorl.algorithms.base import (
     continuous_actions,
 )
 from evorl.algorithms.hyperparameters import RATE, TAU, OffPolicy
+from evorl.algorithms.noise import coloured_noise
 from evorl.config import hyperparameter, option
 from evorl.envs import ActionSpec
 from evorl.experience import Batch
@@ -33,7 +35,10 @@ class ActorCritic(OffPolicy, Algorithm):
     """What actors and critics on a replay have in common: one critic or two, and their targets."""
 
     actor_lr: float = hyperparameter(1e-3, "Adam's step size of the actor.", gt=0, le=1, space=RATE)
-    twin: bool = option(True, "Two critics, of which the lower counts: values stay sober.")
+    twin: bool = option(True, "Two critics, of which the lower counts, against overestimation.")
+    noise_color: float = option(
+        0.0, "How long exploration keeps its direction: 0 white noise, 1 pink, 2 red.", ge=0, le=2
+    )
 
     @property
     def critics(self) -> tuple[str, ...]:
@@ -67,12 +72,19 @@ class ActorCritic(OffPolicy, Algorithm):
     ) -> dict[str, npt.NDArray[Any]]:
         """Normal noise, and actions at random for as long as nothing is learned."""
         size = (*shape, continuous_actions(self, action))
-        normal = random.standard_normal(size, np.float32)
-        return {"normal": normal, "action": random.uniform(-1, 1, size).astype(np.float32)}
+        normal = coloured_noise(random, size, self.noise_color)
+        if self.noise_color == 0:
+            return {"normal": normal, "action": random.uniform(-1, 1, size).astype(np.float32)}
+        other = torch.from_numpy(coloured_noise(random, size, self.noise_color))
+        return {"normal": normal, "action": torch.erf(other / math.sqrt(2)).numpy()}  # uniform
 
     def exploration(self, hp: Mapping[str, Floats], steps: Ints) -> Floats:
         """1 while actions are random, then as much as `spread` says."""
         return np.where(steps < self.learning_starts, RANDOM, self.spread(hp, len(steps)))
+
+    def exploration_of(self, exploration: Floats, share: float) -> Floats:
+        """All of the noise down to a quarter of it; random actions stay random."""
+        return np.where(exploration == RANDOM, RANDOM, exploration * 4.0**-share)
 
     def spread(self, hp: Mapping[str, Floats], agents: int) -> Floats:
         """The noise that is added to an agent's actions, [P]."""
@@ -97,7 +109,7 @@ class DDPG(ActorCritic):
     policy_delay: int = hyperparameter(
         1, "Updates of the critics for one of the actor and of all targets.", ge=1, le=1000
     )
-    twin: bool = option(False, "Two critics, of which the lower counts: values stay sober.")
+    twin: bool = option(False, "Two critics, of which the lower counts, against overestimation.")
     target_noise: float = option(
         0.0, "Standard deviation of noise on the target's actions.", ge=0, le=1
     )
@@ -175,7 +187,7 @@ class TD3(DDPG):
     """DDPG with twin critics, a delayed actor and smoothed targets."""
 
     name: str = option("td3", "The algorithm, or your own as module:Class.")
-    twin: bool = option(True, "Two critics, of which the lower counts: values stay sober.")
+    twin: bool = option(True, "Two critics, of which the lower counts, against overestimation.")
     policy_delay: int = hyperparameter(
         2, "Updates of the critics for one of the actor and of all targets.", ge=1, le=1000
     )

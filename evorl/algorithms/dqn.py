@@ -1,5 +1,7 @@
 """Deep Q-learning: double, dueling, n-step, Huber or squared loss, action masks.
 
+Rewards of a batch are n-step already: `n_step_return` of experience/transitions.py adds them up.
+
 Legend: P agents, B batch, A actions, N environments of an agent.
 """
 
@@ -9,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
@@ -25,7 +26,7 @@ from evorl.algorithms.base import (
 )
 from evorl.algorithms.hyperparameters import OffPolicy
 from evorl.algorithms.policies import masked
-from evorl.config import MOST, hyperparameter
+from evorl.config import MOST, hyperparameter, option
 from evorl.envs import ActionSpec
 from evorl.experience import Batch
 from evorl.networks import Networks, NetworkSpec
@@ -36,7 +37,7 @@ TINY = 1e-12  # in place of a rate of 0, by which nothing can be divided
 class DQN(OffPolicy, Algorithm):
     """Q-learning on batches; a dueling head and n-step rewards need nothing special here."""
 
-    name: str = Field(default="dqn", description="The algorithm, or your own as module:Class.")
+    name: str = option("dqn", "The algorithm, or your own as module:Class.")
     target_period: int = hyperparameter(
         1000, "Updates between copies to a periodic target network.", ge=1, le=MOST
     )
@@ -49,12 +50,10 @@ class DQN(OffPolicy, Algorithm):
     epsilon_steps: int = hyperparameter(
         10_000, "Own environment steps over which epsilon falls linearly.", ge=1, le=MOST
     )
-    double: bool = Field(
-        default=True, description="Whether the online network chooses the target's action."
-    )
-    loss_kind: Literal["huber", "mse"] = Field(default="huber", description="Loss of the TD error.")
-    target_update: Literal["soft", "periodic"] = Field(
-        default="soft", description="Target network: soft uses tau, periodic target_period."
+    double: bool = option(True, "Whether the online network chooses the target's action.")
+    loss_kind: Literal["huber", "mse"] = option("huber", "Loss of the TD error.")
+    target_update: Literal["soft", "periodic"] = option(
+        "soft", "Target network: soft uses tau, periodic target_period."
     )
 
     @property
@@ -78,15 +77,18 @@ class DQN(OffPolicy, Algorithm):
     def loss(
         self, networks: Networks, targets: Networks, batch: Batch, hp: Hyperparameters
     ) -> Loss:
-        """The error of Q(s, a) against the reward and the discounted value of what follows."""
+        """The definition: the error of Q(s, a) against the reward and the value of what follows.
+
+        Training uses `gradients`, the same in closed form, which is tested against this.
+        """
         chosen = networks["q"](batch.obs).gather(2, batch.action.unsqueeze(2)).squeeze(2)
         with torch.no_grad():
             future = targets["q"](batch.next_obs)
             best = networks["q"](batch.next_obs) if self.double else future
             best = masked(best, networks["q"].mask(batch.next_obs))
             future = future.gather(2, best.max(2, keepdim=True).indices).squeeze(2)
-            goal = torch.addcmul(batch.reward, batch.discount, future)
-        td_error = chosen - goal
+            target = torch.addcmul(batch.reward, batch.discount, future)
+        td_error = chosen - target
         return Loss(self.loss_of(td_error, batch.weight), td_error.detach())
 
     def gradients(
@@ -105,10 +107,10 @@ class DQN(OffPolicy, Algorithm):
         else:
             values, saved = q.forward(batch.obs)
             future = masked(next_values, allowed).amax(1)
-        goal = torch.addcmul(batch.reward, batch.discount, future)
+        target = torch.addcmul(batch.reward, batch.discount, future)
         # [P, 1, B]; unsqueeze would make a program of its own for one agent
         action = batch.action.expand(1, -1, -1).transpose(0, 1)
-        td_error = values.gather(1, action).squeeze(1) - goal
+        td_error = values.gather(1, action).squeeze(1) - target
         slope = td_error.clamp(-1, 1) if self.loss_kind == "huber" else 2 * td_error
         gradient = torch.zeros_like(values).scatter_(1, action, (slope * batch.weight).unsqueeze(1))
         return Gradients({"q": q.backward(saved, gradient)}, td_error)
@@ -140,6 +142,10 @@ class DQN(OffPolicy, Algorithm):
         """Epsilon after each agent's own steps: linear from start to end, then flat."""
         start, end = hp["epsilon_start"], hp["epsilon_end"]
         return start + (end - start) * np.minimum(steps / hp["epsilon_steps"], 1.0)
+
+    def exploration_of(self, exploration: Floats, share: float) -> Floats:
+        """Epsilon to the power of 1 to 8, as Ape-X has it (Horgan et al., 2018)."""
+        return np.asarray(exploration ** (1 + 7 * share))
 
     def act(
         self,

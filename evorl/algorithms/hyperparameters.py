@@ -16,15 +16,18 @@ from evorl.config import MOST, Section, hyperparameter, marks, option
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Experience = Literal["replay", "rollout", "unrolls"]  # unrolls are rollouts that stay whole
 GAMMA = {"kind": "reverse_log", "low": 0.95, "high": 0.999}
 TAU = {"kind": "log", "low": 1e-3, "high": 1e-1}
+Sends = Literal["gradients", "unrolls", "transitions"]
 RATE = {"kind": "log", "low": 1e-4, "high": 1e-2}
 
 
 class Declaration(Section):
     """The declared side of an algorithm; `Algorithm` adds what it computes."""
 
-    experience: ClassVar[Literal["replay", "rollout"]] = "replay"
+    experience: ClassVar[Experience] = "replay"
+    sends: ClassVar[Sends | None] = None  # what goes up from actors; None: there are none
 
     name: str = option("", "The algorithm, or your own as module:Class.")
 
@@ -47,7 +50,11 @@ class Declaration(Section):
         return {name: getattr(self, name) for name in self.hyperparameter_fields()}
 
     def minibatches(self, values: Mapping[str, Floats], items: int) -> tuple[Ints, Ints]:
-        """Updates that each agent makes of a rollout of so many items, and samples of each [P]."""
+        """Updates that each agent makes of a rollout, and samples of each update, [P] each.
+
+        `items` are the steps that each has collected; of algorithms that learn from unrolls, the
+        unrolls.
+        """
         raise TypeError(f"{type(self).__name__} does not say how it goes through a rollout")
 
     def update_rate(self, values: Mapping[str, float], num_envs: int) -> float:
@@ -63,6 +70,8 @@ class Declaration(Section):
 class OffPolicy(Declaration):
     """What algorithms that learn from a replay have in common."""
 
+    sends: ClassVar[Sends | None] = "transitions"
+
     lr: float = hyperparameter(1e-3, "Adam's step size.", gt=0, le=1, space=RATE)
     gamma: float = hyperparameter(0.99, "Discount per environment step.", ge=0, le=1, space=GAMMA)
     tau: float = hyperparameter(
@@ -74,7 +83,7 @@ class OffPolicy(Declaration):
         1, "The agent's own environment steps per learn step.", ge=1, le=MOST
     )
     max_grad_norm: float = hyperparameter(
-        10.0, "Largest norm of an agent's gradient; 0 turns clipping off.", ge=0
+        10.0, "Largest norm of each network's gradient; 0 turns clipping off.", ge=0
     )
     n_step: int = option(1, "Environment steps of reward before the bootstrap.", ge=1, le=32)
     updates: int = option(1, "Updates at each learn step (see learn_step).", ge=1, le=64)
@@ -90,7 +99,7 @@ class OffPolicy(Declaration):
 class OnPolicy(Declaration):
     """What algorithms that learn from rollouts have in common."""
 
-    experience: ClassVar[Literal["replay", "rollout"]] = "rollout"
+    experience: ClassVar[Experience] = "rollout"
 
     lr: float = hyperparameter(
         3e-4, "Adam's step size.", gt=0, le=1, space={"kind": "log", "low": 1e-5, "high": 1e-2}
@@ -98,7 +107,7 @@ class OnPolicy(Declaration):
     gamma: float = hyperparameter(0.99, "Discount per environment step.", ge=0, le=1, space=GAMMA)
     gae_lambda: float = hyperparameter(
         0.95,
-        "How far errors of the value are carried back; 1: n-step returns.",
+        "GAE lambda: 0 is the one-step TD error, 1 the full n-step return.",
         ge=0,
         le=1,
         space={"kind": "reverse_log", "low": 0.8, "high": 0.99},

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from evorl.algorithms.a2c import PolicyGradient, normalized
+from evorl.algorithms.a2c import PolicyGradient
 from evorl.algorithms.base import Floats, Hyperparameters, Ints, Loss
 from evorl.config import hyperparameter, option
 from evorl.experience import RolloutBatch
@@ -39,9 +39,6 @@ class PPO(PolicyGradient):
     target_kl: float = hyperparameter(
         0.0, "Distance at which an agent's epochs end early; 0 turns that off.", ge=0, le=10
     )
-    normalize_advantage: bool = option(
-        True, "Whether advantages are brought to mean 0 and spread 1."
-    )
 
     @property
     def may_stop(self) -> bool:
@@ -57,10 +54,7 @@ class PPO(PolicyGradient):
         self, networks: Networks, targets: Networks, batch: RolloutBatch, hp: Hyperparameters
     ) -> Loss:
         """The clipped gain, with the errors of the value and the entropy."""
-        advantage = batch.advantage
-        if self.normalize_advantage:
-            advantage = normalized(advantage, batch.weight)
-        log_prob, rest = self.terms(networks, batch, advantage, hp)
+        advantage, log_prob, rest = self.terms(networks, batch, hp)
         log_ratio = log_prob - batch.log_prob
         ratio, clip = log_ratio.exp(), hp["clip"].unsqueeze(1)
         clipped = torch.minimum(torch.maximum(ratio, 1 - clip), 1 + clip)

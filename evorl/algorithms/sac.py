@@ -28,7 +28,9 @@ class SAC(ActorCritic):
         0.005, "Fraction of a soft target update, per update.", gt=0, le=1, space=TAU
     )
     batch_size: int = hyperparameter(256, "Transitions per update.", ge=1, le=65536)
-    temperature_lr: float = hyperparameter(3e-4, "Adam's step size of the temperature.", gt=0, le=1)
+    temperature_lr: float = hyperparameter(
+        3e-4, "Adam's step size of the temperature; 0 keeps it as it is.", ge=0, le=1
+    )
     entropy_scale: float = hyperparameter(
         1.0, "The target of the entropy: minus this for each number of an action.", ge=0, le=10
     )
@@ -67,10 +69,14 @@ class SAC(ActorCritic):
         each = squared + actor + entropy
         return Loss((each * batch.weight).sum(-1), errors[0].detach())
 
+    def _policy(self, networks: Networks, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and logarithms of spreads, before the tanh, [P, B, A] each."""
+        mean, log_std = networks["actor"](obs).chunk(2, -1)
+        return mean, log_std.clamp(*LOG_STD)
+
     def _sample(self, networks: Networks, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Actions [P, B, A] from -1 to 1, and the logarithm of their density [P, B]."""
-        mean, log_std = networks["actor"](obs).chunk(2, -1)
-        log_std = log_std.clamp(*LOG_STD)
+        mean, log_std = self._policy(networks, obs)
         before = mean + log_std.exp() * noise
         return torch.tanh(before), squashed_log_prob(mean, log_std, before)
 
@@ -87,6 +93,6 @@ class SAC(ActorCritic):
         exploration: Tensor,
     ) -> Tensor:
         """Actions drawn from the policy, or at random, [P, N, A]."""
-        mean, log_std = networks["actor"](obs).chunk(2, -1)
-        chosen = torch.tanh(mean + log_std.clamp(*LOG_STD).exp() * noise["normal"])
+        mean, log_std = self._policy(networks, obs)
+        chosen = torch.tanh(mean + log_std.exp() * noise["normal"])
         return torch.where((exploration >= RANDOM)[:, None, None], noise["action"], chosen)

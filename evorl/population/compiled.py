@@ -23,15 +23,15 @@ from torch import Tensor
 from evorl.algorithms import Algorithm, Hyperparameters
 from evorl.networks import LayerMask, Masks, Names, Signature
 from evorl.population.group import Group, Matrices
+from evorl.population.optimizer import RoundCoefficients
 from evorl.population.update import (
     AnySamples,
-    Found,
     Outcome,
-    Steps,
     Tensors,
     UpdateFunction,
+    UpdateResult,
     eager_round,
-    functional_update,
+    make_functional_update,
     outcome_of,
     reward_scale,
     updates_of,
@@ -80,7 +80,7 @@ class CompiledRounds:
     def __init__(
         self, algorithm: Algorithm, private: bool = PRIVATE_WORKS, delayed: Names = frozenset()
     ) -> None:
-        """`delayed` are the networks that some updates move of nobody."""
+        """`delayed` are the networks that some updates move for no agent."""
         self.algorithm = algorithm
         self._ways: list[RoundPrograms | UpdatePrograms] = [UpdatePrograms(algorithm, delayed)]
         if private:
@@ -91,18 +91,18 @@ class CompiledRounds:
         """Whether nothing is compiled any more."""
         return not self._ways
 
-    def learn(self, group: Group, samples: AnySamples, steps: Steps) -> Outcome:
+    def learn(self, group: Group, samples: AnySamples, steps: RoundCoefficients) -> Outcome:
         """Move every row of the group by the updates of a round, in place.
 
         Samples are [U, P, B, ...].
         """
-        if not len(steps.numbers):
+        if not len(steps.coefficients):
             none = group.theta.new_zeros(group.size)
             made = none.long() if self.algorithm.may_stop else None
             return Outcome(torch.zeros_like(samples.weight), none, made)
         while self._ways:
             try:
-                return self._ways[-1](group, samples, steps.numbers)
+                return self._ways[-1](group, samples, steps.coefficients)
             except Exception as error:
                 # Nothing has moved yet: compiling fails before the program runs.
                 self._ways.pop()
@@ -133,19 +133,19 @@ class UpdatePrograms:
         """Move every row of the group by the updates of a round, in place."""
         shape = shape_of(group)
         if shape not in self.functions:
-            function = functional_update(group, self.algorithm, self.delayed)
+            function = make_functional_update(group, self.algorithm, self.delayed)
             self.functions[shape] = torch.compile(_apart_from_others(function), fullgraph=True)
         # the same memory without the marks of _mark_sizes, which this program would refuse
         before = Matrices(*(matrix.detach() for matrix in group.matrices))
         masks = {name: _detached(own) for name, own in group.masks.items()}
-        values, found = group.hyperparameters.values.detach(), list[Found]()
-        going = torch.ones_like(before.theta[:, :1], dtype=torch.bool)
-        made = torch.zeros_like(going[:, 0], dtype=torch.int64)
+        values, found = group.hyperparameters.values.detach(), list[UpdateResult]()
+        active = torch.ones_like(before.theta[:, :1], dtype=torch.bool)
+        made = torch.zeros_like(active[:, 0], dtype=torch.int64)
         for (batch, _), own in zip(updates_of(group, samples, numbers), numbers, strict=True):
             apart = type(batch)(*(field.contiguous() for field in batch))
-            given = (before, masks, apart, values, own.contiguous(), going)
-            one, before, going = self.functions[shape](*given)
-            made += going[:, 0]
+            given = (before, masks, apart, values, own.contiguous(), active)
+            one, before, active = self.functions[shape](*given)
+            made += active[:, 0]
             found.append(one)
         for matrix, new in zip(group.matrices, before, strict=True):
             matrix.copy_(new)
@@ -197,10 +197,10 @@ class RoundPrograms:
         self, key: Key, shape: Shape, group: Group, samples: AnySamples, numbers: Tensor
     ) -> Outcome:
         # copies: where a view begins in its memory would become an argument of the program
-        samples = type(samples)(*map(_apart, samples))
+        samples, numbers = type(samples)(*map(_apart, samples)), _apart(numbers)
         tensors = (*group.tensors, *samples, numbers)
         if shape not in self.functions:
-            update = functional_update(group, self.algorithm, self.delayed)
+            update = make_functional_update(group, self.algorithm, self.delayed)
             function = looped(update, self.algorithm, group)
             self.functions[shape] = torch.compile(
                 _apart_from_others(function),
@@ -269,19 +269,19 @@ def looped(update: UpdateFunction, algorithm: Algorithm, group: Group) -> RoundF
             torch._check(place >= 0)  # type: ignore[no-untyped-call]
             torch._check(place < count)  # type: ignore[no-untyped-call]
             batch = type(batches)(*(field.select(0, place) for field in batches))
-            before, going = Matrices(*carried[-4:]), carried[1] if stops else numbers
+            before, active = Matrices(*carried[-4:]), carried[1] if stops else numbers
             given = (batch, values, numbers.select(0, place))
-            found, after, going = update(before, masks, *given, going)
+            found, after, active = update(before, masks, *given, active)
             priorities = torch.select_scatter(priorities, found.priority, 0, place)
             losses = () if found.loss is None else (carried[0] + found.loss,)
-            stopping = (going, carried[2] + going.select(1, 0)) if stops else ()
+            stopping = (active, carried[2] + active.select(1, 0)) if stops else ()
             return u + 1, priorities, *losses, *stopping, *after
 
         first = torch.zeros((), dtype=torch.int64, device=numbers.device)
         extra: Tensors = () if closed else (torch.zeros_like(gamma),)
         if stops:
-            going = torch.ones_like(matrices.theta[:, :1], dtype=torch.bool)
-            extra = (*extra, going, torch.zeros_like(going.select(1, 0), dtype=torch.int64))
+            active = torch.ones_like(matrices.theta[:, :1], dtype=torch.bool)
+            extra = (*extra, active, torch.zeros_like(active.select(1, 0), dtype=torch.int64))
         start = (first, torch.zeros_like(samples.weight), *extra, *(m.clone() for m in matrices))
         _, priorities, *carried = while_loop(continues, body, start)  # type: ignore[no-untyped-call]
         for matrix, new in zip(matrices, carried[-4:], strict=True):

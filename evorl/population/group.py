@@ -41,12 +41,12 @@ class AgentState(NamedTuple):
     target: Parameters
     m: Parameters
     v: Parameters
-    steps: int  # updates made
+    updates: int  # made so far, by which Adam corrects its moments
 
     def network(self, name: str) -> "AgentState":
         """One network of it, by segment."""
         online, target, m, v = (network_part(part, name) for part in self[:4])
-        return AgentState(online, target, m, v, self.steps)
+        return AgentState(online, target, m, v, self.updates)
 
     def with_network(self, name: str, changed: "AgentState") -> "AgentState":
         """Everything but that network as it is."""
@@ -57,7 +57,7 @@ class AgentState(NamedTuple):
             return others | {start + key: value for key, value in new.items()}
 
         online, target, m, v = map(merged, self[:4], changed[:4])
-        return AgentState(online, target, m, v, self.steps)
+        return AgentState(online, target, m, v, self.updates)
 
 
 PARTS = AgentState._fields[:4]  # those that are weights
@@ -66,7 +66,7 @@ PARTS = AgentState._fields[:4]  # those that are weights
 def newborn(parameters: Parameters) -> AgentState:
     """An agent with these weights that has not learned yet."""
     zeros = {name: torch.zeros_like(value) for name, value in parameters.items()}
-    return AgentState(parameters, parameters, zeros, zeros, steps=0)
+    return AgentState(parameters, parameters, zeros, zeros, updates=0)
 
 
 class Matrices(NamedTuple):
@@ -112,7 +112,7 @@ class Group:
         views = layout.views(self.theta)
         self.statistics = {name: views[name] for name in layout.statistics}
         self.online, self.target = (self._bind(matrix) for matrix in self.matrices[:2])
-        self.steps = np.array([state.steps for state in states], dtype=np.int64)
+        self.updates = np.array([state.updates for state in states], dtype=np.int64)
         self.names = tuple(genomes[0].hyperparameters)
         self.hp: dict[str, npt.NDArray[np.float64]] = {
             name: np.array([genome.hyperparameters[name] for genome in genomes], dtype=np.float64)
@@ -197,4 +197,4 @@ class Group:
         """Agent i of the group, without padding."""
         own = self.genomes[i].architectures
         online, target, m, v = (self.layout.unpack(part[i], own) for part in self.matrices)
-        return AgentState(online, target, m, v, int(self.steps[i]))
+        return AgentState(online, target, m, v, int(self.updates[i]))

@@ -1,4 +1,4 @@
-"""Who shares a matrix with whom: few calls against little wasted arithmetic.
+"""Which agents share a matrix: few calls against little wasted arithmetic.
 
 The agents of one matrix are computed alike: each layer as wide and, compiled, all as deep as the
 largest of them, on batches as wide as the largest. So a large agent among small ones makes all of
@@ -33,7 +33,7 @@ class Kind(NamedTuple):
     skips: tuple[bool, ...]  # does any agent pass a layer by, as it lacks it or has it gated?
 
 
-class Part(NamedTuple):
+class MatrixPart(NamedTuple):
     """Agents that are computed as one."""
 
     kinds: list[Kind]  # their own, each once
@@ -46,10 +46,10 @@ def kinds_of(specs: Mapping[str, Spec], genomes: Sequence[Genome], compiled: boo
     """The kind of each agent; those of one kind share a matrix."""
     networks = {name: spec for name, spec in specs.items() if isinstance(spec, NetworkSpec)}
     own = [_own_kind(networks, genome, compiled) for genome in genomes]
-    counts, alike = Counter(own), dict[tuple[Signature, ...], list[Part]]()
+    counts, alike = Counter(own), dict[tuple[Signature, ...], list[MatrixPart]]()
     for kind in sorted(counts):
         depths = tuple(len(signature.widths) for signature in kind.signatures)
-        part = Part([kind], {depths: counts[kind]}, kind, {})
+        part = MatrixPart([kind], {depths: counts[kind]}, kind, {})
         same = tuple(one._replace(widths=(), gates=True) for one in kind.signatures)
         alike.setdefault(same, []).append(part)
     merge = Merge(tuple(networks.values()), compiled)
@@ -77,7 +77,7 @@ class Merge:
     def __init__(self, specs: tuple[NetworkSpec, ...], compiled: bool) -> None:
         self.specs, self.compiled = specs, compiled
 
-    def __call__(self, parts: Sequence[Part]) -> Iterable[Part]:
+    def __call__(self, parts: Sequence[MatrixPart]) -> Iterable[MatrixPart]:
         """Of parts that differ in size alone; of equal savings those of the earliest parts count.
 
         What a pair saves never changes: each is worked out once, and those of parts that are gone
@@ -107,7 +107,7 @@ class Merge:
             return [whole]
         return left.values()
 
-    def _cost(self, kind: Kind, *parts: Part) -> float:
+    def _cost(self, kind: Kind, *parts: MatrixPart) -> float:
         """Multiply-adds of one update of all of these, computed as this kind."""
         work = 0
         for part in parts:
@@ -116,7 +116,7 @@ class Merge:
             work += part.work[kind.signatures]
         return CALL[self.compiled] + kind.batch * work
 
-    def _work(self, signatures: tuple[Signature, ...], part: Part) -> int:
+    def _work(self, signatures: tuple[Signature, ...], part: MatrixPart) -> int:
         """For one observation; eager layers are computed only for the agents that have them."""
         if self.compiled:
             return sum(part.depths.values()) * self._forward(signatures)
@@ -134,11 +134,11 @@ class Merge:
     def _forward(self, signatures: tuple[Signature, ...]) -> int:
         return sum(multiply_adds(*own) for own in zip(self.specs, signatures, strict=True))
 
-    def _joined(self, a: Part, b: Part) -> Part:
+    def _joined(self, a: MatrixPart, b: MatrixPart) -> MatrixPart:
         together = self._largest(a, b)
-        return Part(a.kinds + b.kinds, Counter(a.depths) + Counter(b.depths), together, {})
+        return MatrixPart(a.kinds + b.kinds, Counter(a.depths) + Counter(b.depths), together, {})
 
-    def _largest(self, a: Part, b: Part) -> Kind:
+    def _largest(self, a: MatrixPart, b: MatrixPart) -> Kind:
         """As wide, deep and large as the larger of the two in each; they differ in size alone."""
         one, other = a.as_one, b.as_one
         signatures, skips = [], []

@@ -25,8 +25,10 @@ BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # as torch.optim.Adam
 TINY = 1e-37  # its root is nothing beside EPS
 NEW = -TINY  # the second moment of a weight that a mutation has just added
 HUGE = 1e38  # no limit
+AHEAD = 256  # updates whose coefficients are worked out together
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class Coefficients(NamedTuple):
@@ -40,27 +42,91 @@ class Coefficients(NamedTuple):
     clip: Tensor  # largest gradient norm
 
 
+class RoundCoefficients(NamedTuple):
+    """How the updates of a group's round move its rows."""
+
+    coefficients: Tensor  # [U, K, 6, P, 1], in the order of `Coefficients`
+    idle: Sequence[frozenset[str]]  # for each update the networks that it moves for no agent
+
+
+class RoundPlanner:
+    """The coefficients of one round after another, for all groups.
+
+    A round that is like the one before is likely to be followed by more: theirs are worked out
+    together, as the calls cost more than the arithmetic.
+    """
+
+    def __init__(
+        self,
+        networks: Mapping[str, Trained],
+        trained: Sequence[Trained],
+        hp: Mapping[str, Floats],
+        parts: Sequence[slice],
+        like: Tensor,
+    ) -> None:
+        """`parts` are the agents of each group; `like` has the type and device of their rows."""
+        self.networks, self.trained, self.hp = networks, trained, hp
+        self.parts, self.like = parts, like
+        self._wanted = np.float64 if like.dtype == torch.float64 else np.float32
+        self._updates, self._steps = b"", np.zeros(0, np.int64)  # of the rounds that are ahead
+        self._ahead: list[list[RoundCoefficients]] = []  # the last first
+
+    def __call__(self, steps: Ints, updates: Ints) -> list[RoundCoefficients]:
+        """For each group, when agent i, after steps[i], makes updates[i]."""
+        wanted = updates.tobytes()
+        planned = self._ahead and steps.tobytes() == self._steps.tobytes()
+        if not (planned and wanted == self._updates):
+            most = max(updates.tolist(), default=0)
+            rounds = max(1, AHEAD // most) if most and wanted == self._updates else 1
+            self._work_out(steps, updates, rounds)
+            self._updates, self._steps = wanted, steps.copy()
+        self._steps += updates
+        return self._ahead.pop()
+
+    def _work_out(self, steps: Ints, updates: Ints, rounds: int) -> None:
+        rows = coefficients(steps, updates, self.hp, self.trained, rounds)
+        rows = rows.reshape(rounds, -1, *rows.shape[1:])
+        groups = []
+        for part in self.parts:
+            count = max(updates[part].tolist(), default=0)
+            own = np.ascontiguousarray(rows[:, :count, :, :, part], self._wanted)
+            each = torch.from_numpy(own).to(self.like.device).unbind(0)
+            idle = (idle_networks(one, self.networks) for one in rows[:, :count, :, :, part])
+            groups.append([RoundCoefficients(*both) for both in zip(each, idle, strict=True)])
+        self._ahead = [list(one) for one in zip(*groups, strict=True)][::-1]
+
+
 def coefficients(
-    steps: npt.NDArray[np.int64],
-    updates: npt.NDArray[np.int64],
+    steps: Ints,
+    updates: Ints,
     hp: Mapping[str, Floats],
     trained: Sequence[Trained],
+    rounds: int = 1,
 ) -> Floats:
     """All coefficients of a round in which agent i, after steps[i], makes updates[i].
 
     [U, K, 6, P, 1], in the order of `Coefficients`: a tensor for each would cost more calls.
+    Of several such rounds, one after another, [rounds * U, K, 6, P, 1].
     """
     count = max(updates.tolist(), default=0)  # U
-    step = np.arange(1.0, count + 1)[:, None] + steps  # [U, P]
-    found = np.empty((count, len(trained), len(Coefficients._fields), len(steps), 1))
+    begun = (steps + np.arange(rounds)[:, None, None] * updates).repeat(count, 1)
+    step = (np.arange(1.0, count + 1)[:, None] + begun).reshape(-1, len(steps))  # [rounds * U, P]
+    found = np.empty((len(step), len(trained), len(Coefficients._fields), len(steps), 1))
+    numbers = [(own.lr, own.max_grad_norm, own.tau, own.period, own.every) for own in trained]
+    alike = [numbers.index(own) for own in numbers]
     for k, own in enumerate(trained):
+        twin = alike[k]
+        if twin < k:  # trained by the same numbers, as twin critics are
+            found[:, k] = found[:, twin]
+            continue
         first, second, divisor, eps, tau, clip = found[:, k, ..., 0].transpose(1, 0, 2)
         own_step = step if own.every is None else np.maximum(step // hp[own.every], 1)
         root = np.sqrt(1 - BETA2**own_step)
         bias = BETA1**own_step - 1
         first[:] = 1 - BETA1
         second[:] = 1 - BETA2
-        np.divide(bias, hp[own.lr] * root, out=divisor)
+        with np.errstate(divide="ignore"):  # a learning rate of 0 moves nothing
+            np.divide(bias, hp[own.lr] * root, out=divisor)
         np.multiply(root, EPS, out=eps)
         tau[:] = _target_share(own, step, hp)
         clip[:] = hp[own.max_grad_norm] if own.max_grad_norm else 0
@@ -69,12 +135,12 @@ def coefficients(
             _stop(found[:, k : k + 1], step % hp[own.every] != 0, keep_target=True)
     if min(updates.tolist(), default=0) < count:
         idle = np.arange(count)[:, None] >= updates  # [U, P]
-        _stop(found, idle)
+        _stop(found, np.tile(idle, (rounds, 1)))
     return found
 
 
 def idle_networks(found: Floats, networks: Mapping[str, Trained]) -> list[frozenset[str]]:
-    """For each update of a round [U, K, 6, P, 1] the delayed networks that it moves of nobody."""
+    """For each update of a round [U, K, 6, P, 1] the delayed networks it moves for no agent."""
     if all(own.every is None for own in networks.values()):
         return [frozenset()] * len(found)
     moves = np.any(found[:, :, 0], axis=(2, 3)).tolist()  # [U, K]
@@ -98,12 +164,12 @@ def _stop(found: Floats, idle: npt.NDArray[np.bool_], keep_target: bool = False)
             tau[idle] = 0
 
 
-def stopped(numbers: Tensor, going: Tensor) -> Tensor:
-    """Coefficients [6, P, 1] with which only those who are `going` [P, 1] move."""
+def stopped(numbers: Tensor, active: Tensor) -> Tensor:
+    """Coefficients [6, P, 1] with which only agents that are `active` [P, 1] move."""
     c = Coefficients(*numbers.unbind(0))
     zero, none = torch.zeros_like(c.first), torch.full_like(c.divisor, -torch.inf)
-    first, second, tau = (torch.where(going, own, zero) for own in (c.first, c.second, c.tau))
-    divisor = torch.where(going, c.divisor, none)
+    first, second, tau = (torch.where(active, own, zero) for own in (c.first, c.second, c.tau))
+    divisor = torch.where(active, c.divisor, none)
     return torch.stack((first, second, divisor, c.eps, tau, c.clip))
 
 

@@ -19,20 +19,19 @@ from evorl.genome import Genome
 from evorl.machine import keep_freed_memory
 from evorl.networks import (
     Layout,
-    Moments,
     Networks,
     NetworkSpec,
     NormalizerSpec,
+    Parameters,
     Signature,
-    encode,
     fresh_parameters,
-    scale_of,
 )
 from evorl.population.compiled import CompiledRounds
 from evorl.population.group import AgentState, Group, newborn
 from evorl.population.grouping import Kind, kinds_of
-from evorl.population.optimizer import coefficients, idle_networks
-from evorl.population.update import AnySamples, Steps, eager_round
+from evorl.population.optimizer import RoundPlanner
+from evorl.population.statistics import KeepsStatistics, joined
+from evorl.population.update import AnySamples, apply_gradients, compute_gradients, eager_round
 
 REQUESTS_KEPT = 64  # agents' learn steps make a few patterns that repeat
 
@@ -50,7 +49,14 @@ class Learned(NamedTuple):
     priorities: list[Tensor]  # for each group [U, P, B]
 
 
-class Population:
+class GroupGradients(NamedTuple):
+    """What one update of every agent would go by."""
+
+    matrices: list[Tensor]  # for each group [P, D]
+    loss: Floats  # [P]
+
+
+class Population(KeepsStatistics):
     """Agents in groups by kind; an agent's number is its position in `genomes`."""
 
     def __init__(
@@ -59,6 +65,7 @@ class Population:
         networks: Mapping[str, Trained],
         algorithm: Algorithm,
         *,
+        states: Sequence[AgentState] | None = None,
         seed: int = 0,
         compiled: bool = False,
         kinds: Sequence[Kind] | None = None,
@@ -67,7 +74,10 @@ class Population:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        """`networks` are what `algorithm.networks` declares for the environment."""
+        """`networks` are what `algorithm.networks` declares for the environment.
+
+        Without `states` agents are newborn, with weights drawn by the seed.
+        """
         keep_freed_memory()
         self.networks, self.algorithm = dict(networks), algorithm
         self.specs = {name: own.spec for name, own in networks.items()}
@@ -78,8 +88,20 @@ class Population:
         usual = algorithm.hyperparameters  # and no agent's own: programs are alike on all ranks
         delayed = frozenset(n for n, own in networks.items() if own.every and usual[own.every] > 1)
         self.compiled = CompiledRounds(algorithm, delayed=delayed) if compiled else None
-        born = [fresh_parameters(self.specs, genome, seed) for genome in genomes]
-        self.rebuild(genomes, [newborn(parameters) for parameters in born], kinds)
+        if states is None:
+            states = [newborn(fresh_parameters(self.specs, own, seed)) for own in genomes]
+        self.rebuild(genomes, states, kinds)
+
+    @classmethod
+    def of_one(
+        cls,
+        genome: Genome,
+        weights: Parameters,
+        networks: Mapping[str, Trained],
+        algorithm: Algorithm,
+    ) -> "Population":
+        """One agent, to play or to ask for values."""
+        return cls([genome], networks, algorithm, states=[newborn(weights)])
 
     def rebuild(
         self,
@@ -114,7 +136,7 @@ class Population:
             self.groups.append(group)
             self.members.append(np.array(numbers, dtype=np.int64))
         self.alive = np.ones(len(self.genomes), dtype=bool)
-        self.returns: Floats | None = None  # [P, N] discounted, of the running episodes
+        self.running_returns: Floats | None = None  # [P, N] discounted, of the running episodes
         self._requests: dict[bytes, list[SampleRequest]] = {}  # by what each agent is to do
         self._lay_out_numbers()
 
@@ -137,17 +159,19 @@ class Population:
         self._parts = [
             slice(end - group.size, end) for end, group in zip(ends, self.groups, strict=True)
         ]
-        self._steps = np.concatenate([group.steps for group in self.groups])
-        self._hp = {
+        self._updates = np.concatenate([group.updates for group in self.groups])
+        self._hp_by_group = {
             name: np.concatenate([group.hp[name] for group in self.groups])
             for name in self.groups[0].names
         }
         for part, group in zip(self._parts, self.groups, strict=True):
-            group.steps = self._steps[part]
-            group.hp = {name: values[part] for name, values in self._hp.items()}
-        self._hyperparameters = {name: values[self._places] for name, values in self._hp.items()}
-        for values in self._hyperparameters.values():
+            group.updates = self._updates[part]
+            group.hp = {name: values[part] for name, values in self._hp_by_group.items()}
+        self._hp_by_agent = {name: own[self._places] for name, own in self._hp_by_group.items()}
+        for values in self._hp_by_agent.values():
             values.flags.writeable = False
+        numbers = (self._hp_by_group, self._parts, self.groups[0].theta)
+        self._plan = RoundPlanner(self.networks, self._trained, *numbers)
 
     @property
     def size(self) -> int:
@@ -168,7 +192,7 @@ class Population:
 
     def hyperparameter(self, name: str) -> Floats:
         """One hyperparameter of every agent, [P]; read only."""
-        return self._hyperparameters[name]
+        return self._hp_by_agent[name]
 
     def state(self, agent: int) -> AgentState:
         """One agent's weights and optimizer, without padding."""
@@ -192,7 +216,7 @@ class Population:
 
     def exploration(self, steps: Ints) -> Floats:
         """How much each agent explores [P] after its own environment steps [P]."""
-        found = self.algorithm.exploration(self._hyperparameters, steps)
+        found = self.algorithm.exploration(self._hp_by_agent, steps)
         return np.array(found, dtype=np.float64)  # it may be one of the hyperparameters itself
 
     def greedy(self, obs: Array) -> npt.NDArray[Any]:
@@ -203,19 +227,31 @@ class Population:
 
         return self._each_group(obs, policy)
 
-    def judge(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """What agents think of actions [P, B, ...] at observations: log-probabilities and values.
+    def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Log-probabilities [P, B] of every agent's actions at its observations [P, B, ...]."""
+        log_prob = self.algorithm.log_prob
+        return self.of_groups(lambda group, *own: log_prob(group.online, *own), obs, action)
 
-        [P, B] each, in the agents' order.
-        """
-        order, places = torch.from_numpy(self._order), torch.from_numpy(self._places)
+    def value(self, obs: Tensor) -> Tensor:
+        """What observations [P, B, ...] are worth to every agent, [P, B]."""
+        return self.of_groups(lambda group, own: self.algorithm.value(group.online, own), obs)
+
+    def of_groups(self, function: Callable[..., Tensor], *fields: Tensor) -> Tensor:
+        """What a function of a group and its part of fields [P, ...] gives, in agents' order."""
+        order = [torch.from_numpy(self._order[part]) for part in self._parts]
         with torch.inference_mode(), self._precision():
             found = [
-                self.algorithm.judge(group.online, obs[order[part]], action[order[part]])
-                for group, part in zip(self.groups, self._parts, strict=True)
+                function(
+                    group,
+                    *(
+                        field if self._in_order and len(order) == 1 else field[own]
+                        for field in fields
+                    ),
+                )
+                for group, own in zip(self.groups, order, strict=True)
             ]
-            log_prob, value = (_joined(own)[places] for own in zip(*found, strict=True))
-        return log_prob, value
+            each = joined(found)
+            return each if self._in_order else each[torch.from_numpy(self._places)]
 
     def _each_group(
         self, obs: Array, policy: Callable[[Networks, Hyperparameters, Tensor, slice], Tensor]
@@ -237,66 +273,12 @@ class Population:
                 )
                 for group, part in zip(self.groups, self._parts, strict=True)
             ]
-            actions: npt.NDArray[Any] = _joined(found).cpu().numpy()
+            actions: npt.NDArray[Any] = joined(found).cpu().numpy()
         return actions if self._in_order else actions[self._places]
 
     def _tensor(self, array: Array) -> Tensor:
         tensor = torch.from_numpy(array)
         return tensor if self.device.type == "cpu" else tensor.to(self.device)
-
-    def observe(self, obs: Array) -> None:
-        """Take observations [P, N, ...] of training into every living agent's statistics."""
-        if "obs_mean" in self.groups[0].normalizer:
-            spec = next(own for own in self.specs.values() if isinstance(own, NetworkSpec))
-            data = encode(spec, self._tensor(obs), self.dtype)
-            self._merge("obs", data, self.alive[:, None].repeat(obs.shape[1], 1))
-
-    @property
-    def unobserved(self) -> bool:
-        """Whether some living agent's observations are to be normalised, and none were seen yet."""
-        counts = [own.normalizer.get("obs_samples") for own in self.groups]
-        alive = [torch.from_numpy(self.alive[numbers]) for numbers in self.members]
-        pairs = zip(counts, alive, strict=True)
-        return any(own is not None and bool((own.cpu()[is_] == 0).any()) for own, is_ in pairs)
-
-    def observe_rewards(self, reward: Array, ended: Bools, valid: Bools | None = None) -> None:
-        """Take a step's rewards [P, N] into the statistics of discounted returns.
-
-        Args:
-            reward: As the environments gave them.
-            ended: [P, N] whose episode is over, in whatever way.
-            valid: [P, N] False: no step at all. None: all are.
-        """
-        if "return_mean" not in self.groups[0].normalizer:
-            return
-        there = self.alive[:, None].repeat(reward.shape[1], 1)
-        there = there if valid is None else there & valid
-        before = np.zeros(reward.shape) if self.returns is None else self.returns
-        gamma = self.hyperparameter("gamma")[:, None]
-        returns = np.where(there, gamma * before + reward, 0)
-        self._merge("return", self._tensor(returns[..., None]), there)
-        self.returns = np.where(ended, 0, returns)
-
-    def reward_scale(self) -> Tensor | None:
-        """What rewards are multiplied by when they are learned from, [P]; None: they are not."""
-        each = [scale_of(group.normalizer) for group in self.groups]
-        found = _joined([own for own in each if own is not None]) if each[0] is not None else None
-        return found if found is None or self._in_order else found[self._tensor(self._places)]
-
-    @torch.no_grad()
-    def _merge(self, what: str, data: Tensor, there: Bools) -> None:
-        """Take samples [P, N, K] into every agent's statistics, where they are there [P, N]."""
-        each = self._tensor(there)
-        if not self._in_order:
-            order = self._tensor(self._order)
-            data, each = data[order], each[order]
-        moments = [own for group in self.groups if (own := Moments.of(group.normalizer, what))]
-        pairs = zip(moments, self._parts, strict=True)
-        sums = torch.cat([own.sums(data[part], each[part]) for own, part in pairs])
-        if self.average is not None:  # over the ranks that train the same agents
-            self.average(sums)
-        for own, part in zip(moments, self._parts, strict=True):
-            own.merge_(sums[part])
 
     def requests(self, updates: Ints, sizes: Ints | None = None) -> list[SampleRequest]:
         """What a round asks of experience, when agent i is to make updates[i] updates.
@@ -320,7 +302,7 @@ class Population:
     def learn(self, samples: AnySamples, requests: Sequence[SampleRequest]) -> Learned:
         """One round: every agent makes the updates that were requested for it."""
         updates = np.concatenate([request.updates for request in requests])
-        parts, rounds = split_groups(samples, requests), self._coefficients(updates, requests)
+        parts, rounds = split_groups(samples, requests), self._plan(self._updates, updates)
         with self._precision():
             if self.compiled is None or self.average is not None:
                 outcomes = eager_round(self.groups, self.algorithm, parts, rounds, self.average)
@@ -328,35 +310,38 @@ class Population:
                 outcomes = list(map(self.compiled.learn, self.groups, parts, rounds))
         if self.algorithm.may_stop:
             made = [own.made for own in outcomes if own.made is not None]
-            updates = np.minimum(updates, _joined(made).cpu().numpy())
-        self._steps += updates
-        sums = _joined([own.loss for own in outcomes]).cpu().numpy()
+            updates = np.minimum(updates, joined(made).cpu().numpy())
+        self._updates += updates
+        sums = joined([own.loss for own in outcomes]).cpu().numpy()
         learned = updates > 0
-        loss = np.full(self.size, np.nan)
-        loss[self._order] = np.divide(sums, updates, out=np.full_like(sums, np.nan), where=learned)
-        self.alive[self._order] &= np.isfinite(sums) | ~learned
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN, as it should be
+            loss = np.where(learned, (sums / updates).astype(sums.dtype), np.nan)[self._places]
+        self.alive &= (np.isfinite(sums) | ~learned)[self._places]
         return Learned(loss, updates[self._places], [own.priority for own in outcomes])
+
+    @torch.no_grad()
+    def gradients(self, samples: AnySamples, requests: Sequence[SampleRequest]) -> GroupGradients:
+        """What the one update of a round would go by; nobody moves."""
+        parts = split_groups(samples, requests)
+        with self._precision():
+            found = compute_gradients(self.groups, self.algorithm, parts)
+        loss = joined([own.loss for own in found if own.loss is not None]).cpu().double()
+        return GroupGradients([own.gradient.clone() for own in found], loss.numpy()[self._places])
+
+    @torch.no_grad()
+    def apply(self, gradients: Sequence[Tensor], updates: Ints) -> None:
+        """Move agent i by its row of these gradients, [P, D] of each group, if updates[i] is 1."""
+        made = np.where(self.alive, updates, 0)[self._order]
+        steps = self._plan(self._updates, made)
+        for group, own in zip(self.groups, gradients, strict=True):
+            group.gradient.copy_(own)
+        apply_gradients(self.groups, self.algorithm, steps, self.average)
+        self._updates += made
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.half is None:
             return nullcontext()
         return torch.autocast(self.device.type, self.half)
-
-    def _coefficients(self, updates: Ints, requests: Sequence[SampleRequest]) -> list[Steps]:
-        """The coefficients [U, K, 6, P, 1] of a round, and who rests in it, for each group."""
-        rows = coefficients(self._steps, updates, self._hp, self._trained)
-        own = (
-            rows[: request.shape[0], :, :, part]
-            for request, part in zip(requests, self._parts, strict=True)
-        )
-        wanted = np.float64 if self.dtype == torch.float64 else np.float32
-        return [
-            Steps(
-                torch.from_numpy(np.ascontiguousarray(each, wanted)).to(self.device),
-                idle_networks(each, self.networks),
-            )
-            for each in own
-        ]
 
     def mark_dead(self) -> Ints:
         """Mark agents whose weights or moments are not finite; the numbers of all that are dead.
@@ -367,8 +352,3 @@ class Population:
             for matrix in (group.theta, group.matrices.m, group.matrices.v):
                 self.alive[numbers] &= matrix.isfinite().all(1).cpu().numpy()
         return np.flatnonzero(~self.alive)
-
-
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """One after another; mostly there is one."""
-    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))

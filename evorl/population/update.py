@@ -1,10 +1,14 @@
-"""One update of all agents of a group, and a round of them: eager, averaged over ranks, compiled.
+"""One update of all agents of a group, and a round of them, in one of three ways.
 
 Legend: U updates of a round, K networks, P agents, B batch, D row length, n reward steps.
 
-All three ways run the algorithm's gradient and `step_`, the same functions of matrices, batch and
-coefficients. Eager they move the group's matrices; compiled, copies of them, in a loop within one
-program; and where several ranks train the same agents the gradient is averaged in between.
+eager           `eager_round` moves the group's matrices in place
+eager averaged  the same, with gradients averaged over the ranks that train the same agents
+compiled        `make_functional_update` moves copies of them, in a loop within one program
+                (compiled.py)
+
+All run the algorithm's gradient and `step_`, the same functions of matrices, batch and
+coefficients.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,24 +20,25 @@ from torch import Tensor
 
 from evorl.algorithms import Algorithm, Hyperparameters, Loss
 from evorl.errors import ConfigError
-from evorl.experience import RolloutBatch, Samples
+from evorl.experience import Batch, RolloutBatch, Samples, UnrollBatch
 from evorl.networks import NORMALIZER, Layout, Masks, Names, Networks, Weights, bind, scale_of
 from evorl.population.group import Group, Matrices
-from evorl.population.optimizer import Coefficients, adam_, clip_, limits_of, norm_of, stopped
+from evorl.population.optimizer import (
+    Coefficients,
+    RoundCoefficients,
+    adam_,
+    clip_,
+    limits_of,
+    norm_of,
+    stopped,
+)
 
-AnySamples = Samples | RolloutBatch
+AnySamples = Samples | RolloutBatch | UnrollBatch
 # named, as a traced function can have no subscript
 Views = Mapping[str, Weights]  # of all networks
 Tensors = tuple[Tensor, ...]
 LossAndRest = tuple[Tensor, Tensors]
 Bound = tuple[dict[str, Weights], dict[str, Weights], Networks]  # online, statistics, targets
-
-
-class Steps(NamedTuple):
-    """How the updates of a group's round move its rows."""
-
-    numbers: Tensor  # coefficients [U, K, 6, P, 1]
-    idle: Sequence[Names]  # for each update the networks that it moves of nobody
 
 
 class Outcome(NamedTuple):
@@ -44,7 +49,7 @@ class Outcome(NamedTuple):
     made: Tensor | None = None  # [P] updates, where `loss` may stop them
 
 
-class Found(NamedTuple):
+class UpdateResult(NamedTuple):
     """What one update's batch showed."""
 
     gradient: Tensor  # [P, D]
@@ -64,20 +69,30 @@ def updates_of(
     return zip(batches, each, strict=True)
 
 
-def find_gradient(
+def compute_gradient(
     group: Group, algorithm: Algorithm, batch: Any, idle: Names = frozenset()
-) -> Found:
+) -> UpdateResult:
     """A batch's gradient, written into the group's own; zeros for networks that are `idle`."""
     if algorithm.has_closed_form():
         found = algorithm.gradients(group.online, group.target, batch, group.hyperparameters)
-        return Found(group.layout.join(found.segments, group.gradient), found.priority, None)
+        return UpdateResult(group.layout.join(found.segments, group.gradient), found.priority, None)
     with torch.enable_grad():
         networks = group.differentiable.resting(idle)
         lost = _per_agent(algorithm.loss(networks, group.target, batch, group.hyperparameters))
         leaves = [leaf for own in group.leaves.values() for leaf in own.values()]
         values = torch.autograd.grad(lost.loss.sum(), leaves, allow_unused=True)
     gradient = group.layout.join(_by_name(group.leaves, values), group.gradient)
-    return Found(gradient, _priority(lost.priority, batch), lost.loss.detach(), lost.stop)
+    return UpdateResult(gradient, _priority(lost.priority, batch), lost.loss.detach(), lost.stop)
+
+
+def find_errors(group: Group, algorithm: Algorithm, samples: Samples) -> Tensor:
+    """The errors [P, B] by which samples [P, B, ...] are drawn, as an update would find them."""
+    one = Samples(*(field.unsqueeze(0) for field in samples))
+    round_ = one.batches(group.hyperparameters["gamma"], scale_of(group.normalizer))
+    batch = Batch(*(field.squeeze(0) for field in round_))
+    networks = group.online.resting(frozenset(group.networks))
+    lost = algorithm.loss(networks, group.target, batch, group.hyperparameters)
+    return _priority(lost.priority, batch)
 
 
 def step_(
@@ -96,7 +111,7 @@ def step_(
 
 
 def move_target_(matrices: Matrices, numbers: Tensor) -> None:
-    """The same for a network that rests: only its target follows."""
+    """Move the target of a network that rests: nothing else of it moves."""
     matrices.target.lerp_(matrices.theta, Coefficients(*numbers.unbind(0)).tau)
 
 
@@ -104,7 +119,7 @@ def eager_round(
     groups: Sequence[Group],
     algorithm: Algorithm,
     parts: Sequence[AnySamples],
-    steps: Sequence[Steps],
+    steps: Sequence[RoundCoefficients],
     average: Callable[[Tensor], None] | None = None,
 ) -> list[Outcome]:
     """Move every row by the updates of a round, in place.
@@ -112,15 +127,15 @@ def eager_round(
     All groups update by update: gradients may be averaged over ranks, in one go.
     """
     each = zip(groups, parts, steps, strict=True)
-    rounds = [list(updates_of(group, own, at.numbers)) for group, own, at in each]
-    found: list[list[Found]] = [[] for _ in groups]
-    going = [torch.ones_like(group.theta[:, :1], dtype=torch.bool) for group in groups]
-    made = [own.new_zeros(len(own), dtype=torch.int64) for own in going]
+    rounds = [list(updates_of(group, own, at.coefficients)) for group, own, at in each]
+    found: list[list[UpdateResult]] = [[] for _ in groups]
+    active = [torch.ones_like(group.theta[:, :1], dtype=torch.bool) for group in groups]
+    made = [own.new_zeros(len(own), dtype=torch.int64) for own in active]
     for u in range(max(map(len, rounds), default=0)):
         due = [i for i, own in enumerate(rounds) if u < len(own)]
         for i in due:
             batch, idle = rounds[i][u][0], steps[i].idle[u]
-            found[i].append(find_gradient(groups[i], algorithm, batch, idle))
+            found[i].append(compute_gradient(groups[i], algorithm, batch, idle))
         if average is not None:
             _average([groups[i].gradient for i in due], average)
         for i in due:
@@ -128,17 +143,12 @@ def eager_round(
             if (stop := found[i][-1].stop) is not None:
                 if average is not None:  # one that stops on a rank stops on all that train it
                     _average([stop := stop.to(groups[i].theta)], average)
-                going[i] &= stop.unsqueeze(1) == 0
-                groups[i].gradient.masked_fill_(~going[i], 0)  # it may not be finite
-                made[i] += going[i].squeeze(1)
-                found[i][-1] = of_the_going(found[i][-1], going[i])
-                numbers_of = tuple(stopped(own, going[i]) for own in numbers_of)
-            norm = norm_of(groups[i].gradient) if algorithm.clips_together else None
-            for own, (name, columns) in zip(numbers_of, groups[i].columns.items(), strict=True):
-                if name in steps[i].idle[u]:
-                    move_target_(columns[0], own)
-                else:
-                    step_(own, *columns, norm)
+                active[i] &= stop.unsqueeze(1) == 0
+                groups[i].gradient.masked_fill_(~active[i], 0)  # it may not be finite
+                found[i][-1] = without_stopped(found[i][-1], active[i])
+                numbers_of = tuple(stopped(own, active[i]) for own in numbers_of)
+            made[i] += active[i].squeeze(1)
+            _step_networks(groups[i], algorithm, numbers_of, steps[i].idle[u])
     outcomes = [
         outcome_of(algorithm, own, samples.weight)
         for own, samples in zip(found, parts, strict=True)
@@ -148,10 +158,56 @@ def eager_round(
     return [own._replace(made=count) for own, count in zip(outcomes, made, strict=True)]
 
 
-def of_the_going(found: Found, going: Tensor) -> Found:
-    """Without the losses of agents that have stopped; going [P, 1]."""
+def _step_networks(
+    group: Group, algorithm: Algorithm, numbers_of: Sequence[Tensor], idle: Names
+) -> None:
+    """Move every network of a group by its gradient; of those that are idle, the target."""
+    norm = norm_of(group.gradient) if algorithm.clips_together else None
+    for own, (name, columns) in zip(numbers_of, group.columns.items(), strict=True):
+        if name in idle:
+            move_target_(columns[0], own)
+        else:
+            step_(own, *columns, norm)
+
+
+def compute_gradients(
+    groups: Sequence[Group], algorithm: Algorithm, parts: Sequence[AnySamples]
+) -> list[UpdateResult]:
+    """The gradients of a round's only update, with its losses; nothing moves."""
+    found = []
+    for group, samples in zip(groups, parts, strict=True):
+        if not len(samples.weight):  # all of its agents are dead
+            none = group.theta.new_zeros(group.size)
+            found.append(UpdateResult(group.gradient.zero_(), none, none))
+            continue
+        round_ = samples.batches(group.hyperparameters["gamma"], scale_of(group.normalizer))
+        kind: Any = type(round_)
+        own = compute_gradient(group, algorithm, kind(*(field[0] for field in round_)))
+        if own.loss is None:
+            own = own._replace(loss=algorithm.loss_of(own.priority, samples.weight[0]))
+        found.append(own)
+    return found
+
+
+def apply_gradients(
+    groups: Sequence[Group],
+    algorithm: Algorithm,
+    steps: Sequence[RoundCoefficients],
+    average: Callable[[Tensor], None] | None = None,
+) -> None:
+    """Move every row by the gradient that is in its group, in place; steps are of one update."""
+    due = [i for i, own in enumerate(steps) if len(own.coefficients)]
+    if average is not None:
+        _average([groups[i].gradient for i in due], average)
+    for i in due:
+        numbers, idle = steps[i].coefficients[0], steps[i].idle[0]
+        _step_networks(groups[i], algorithm, numbers.unbind(0), idle)
+
+
+def without_stopped(found: UpdateResult, active: Tensor) -> UpdateResult:
+    """Without the losses of agents that have stopped; active [P, 1]."""
     assert found.loss is not None  # only a loss can stop them
-    return found._replace(loss=torch.where(going.select(1, 0), found.loss, 0))
+    return found._replace(loss=torch.where(active.select(1, 0), found.loss, 0))
 
 
 def _average(tensors: Sequence[Tensor], average: Callable[[Tensor], None]) -> None:
@@ -162,7 +218,7 @@ def _average(tensors: Sequence[Tensor], average: Callable[[Tensor], None]) -> No
         tensor.copy_(part.view_as(tensor))
 
 
-def outcome_of(algorithm: Algorithm, found: Sequence[Found], weight: Tensor) -> Outcome:
+def outcome_of(algorithm: Algorithm, found: Sequence[UpdateResult], weight: Tensor) -> Outcome:
     """Priorities of all updates of a round, and the losses added up."""
     if not found:
         return Outcome(torch.zeros_like(weight), weight.new_zeros(weight.shape[1]))
@@ -174,14 +230,15 @@ def outcome_of(algorithm: Algorithm, found: Sequence[Found], weight: Tensor) -> 
 
 
 UpdateFunction = Callable[
-    [Matrices, Mapping[str, Masks], Any, Tensor, Tensor, Tensor], tuple[Found, Matrices, Tensor]
+    [Matrices, Mapping[str, Masks], Any, Tensor, Tensor, Tensor],
+    tuple[UpdateResult, Matrices, Tensor],
 ]
 
 
-def functional_update(
+def make_functional_update(
     group: Group, algorithm: Algorithm, delayed: Names = frozenset()
 ) -> UpdateFunction:
-    """The same as a function of plain tensors, for torch.compile; it changes none of them.
+    """Make a function of plain tensors that is an update, for torch.compile; it changes none.
 
     What is `delayed` is left out of an update that moves none of it, by a branch of the program.
     """
@@ -195,8 +252,8 @@ def functional_update(
         batch: Any,
         values: Tensor,
         numbers: Tensor,
-        going: Tensor,
-    ) -> tuple[Found, Matrices, Tensor]:
+        active: Tensor,
+    ) -> tuple[UpdateResult, Matrices, Tensor]:
         hp = Hyperparameters(names, values)
         widths = widths_of(masks)
 
@@ -228,19 +285,19 @@ def functional_update(
             online, statistics, targets = weights()
             own = bind(networks, {**online, **statistics}, masks)
             by_hand = algorithm.gradients(own, targets, batch, hp)
-            found = Found(layout.join(by_hand.segments), by_hand.priority, None)
+            found = UpdateResult(layout.join(by_hand.segments), by_hand.priority, None)
         elif places:
             due = torch.stack([numbers.select(0, k).select(0, 0).any() for k in places]).any()
-            found = Found(*torch.cond(due, everything, without))
+            found = UpdateResult(*torch.cond(due, everything, without))
         else:
-            found = Found(*everything())
+            found = UpdateResult(*everything())
         if found.stop is not None:
-            going = going & ~found.stop.unsqueeze(1)
-            numbers = torch.stack([stopped(own, going) for own in numbers.unbind(0)])
-            found = of_the_going(found, going)
-            found = found._replace(gradient=torch.where(going, found.gradient, 0))
+            active = active & ~found.stop.unsqueeze(1)
+            numbers = torch.stack([stopped(own, active) for own in numbers.unbind(0)])
+            found = without_stopped(found, active)
+            found = found._replace(gradient=torch.where(active, found.gradient, 0))
         norm = norm_of(found.gradient) if algorithm.clips_together else None
-        return found, _moved(layout, widths, before, found.gradient, numbers, norm), going
+        return found, _moved(layout, widths, before, found.gradient, numbers, norm), active
 
     return update
 

@@ -13,7 +13,7 @@ from evorl.algorithms.ddpg import DDPG, TD3
 from evorl.algorithms.sac import SAC
 from evorl.envs.spaces import ActionSpec
 from evorl.errors import ConfigError
-from evorl.experience.transitions import Samples
+from evorl.experience.transitions import Batch, Samples
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import network_part
 from evorl.networks.spec import NetworkSpec
@@ -118,16 +118,19 @@ class Lone:
 
 
 class LoneDDPG(Lone):
-    def losses(self, obs, action, reward, next_obs, discount, importance, noise):
+    @torch.no_grad()
+    def goal(self, reward, next_obs, discount, noise):
         algorithm = self.algorithm
-        with torch.no_grad():
-            following = torch.tanh(self.target["actor"](next_obs))
-            if algorithm.target_noise:
-                limit = algorithm.target_noise_clip
-                shift = (algorithm.target_noise * noise).clamp(-limit, limit)
-                following = (following + shift).clamp(-1, 1)
-            future = torch.stack(self.values(self.target, next_obs, following)).min(0).values
-            goal = reward + discount * future
+        following = torch.tanh(self.target["actor"](next_obs))
+        if algorithm.target_noise:
+            limit = algorithm.target_noise_clip
+            shift = (algorithm.target_noise * noise).clamp(-limit, limit)
+            following = (following + shift).clamp(-1, 1)
+        future = torch.stack(self.values(self.target, next_obs, following)).min(0).values
+        return reward + discount * future
+
+    def losses(self, obs, action, reward, next_obs, discount, importance, noise):
+        goal = self.goal(reward, next_obs, discount, noise)
         critic = sum(
             (importance * (value - goal) ** 2).mean()
             for value in self.values(self.online, obs, action)
@@ -146,14 +149,17 @@ class LoneSAC(Lone):
         log_prob = normal.log_prob(before) - torch.log(1 - action**2)
         return action, log_prob.sum(1)
 
+    @torch.no_grad()
+    def goal(self, reward, next_obs, discount, noise):
+        following, log_prob = self.policy(next_obs, noise.chunk(2, 1)[0])
+        future = torch.stack(self.values(self.target, next_obs, following)).min(0).values
+        return reward + discount * (future - self.bare["log_temperature"].exp() * log_prob)
+
     def losses(self, obs, action, reward, next_obs, discount, importance, noise):
         log_temperature = self.bare["log_temperature"]
         temperature = log_temperature.detach().exp()
-        first, second = noise.chunk(2, 1)
-        with torch.no_grad():
-            following, log_prob = self.policy(next_obs, first)
-            future = torch.stack(self.values(self.target, next_obs, following)).min(0).values
-            goal = reward + discount * (future - temperature * log_prob)
+        second = noise.chunk(2, 1)[1]
+        goal = self.goal(reward, next_obs, discount, noise)
         critic = 0.5 * sum(
             (importance * (value - goal) ** 2).mean()
             for value in self.values(self.online, obs, action)
@@ -276,12 +282,14 @@ def test_a_mixed_population_equals_plain_pytorch_after_200_updates(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["td3", "sac"])
 def test_compiled_updates_equal_plain_pytorch(name):
-    """Of one kind, so that there is one program: two widths, and every number their own."""
+    """Of one kind, so that there is one program: three widths, and every number their own. With
+    one layer: a program of two takes twice as long to make, and DQN's have them.
+    """
     algorithm = ALGORITHMS[name]
     genomes = [
         Genome(
             own.id,
-            {n: Architecture((16 + 16 * own.id, 24)) for n in own.architectures},
+            {n: Architecture((16 + 16 * own.id,)) for n in own.architectures},
             own.hyperparameters,
         )
         for own in agents_of(algorithm)[:3]
@@ -306,6 +314,69 @@ def test_a_delayed_actor_waits_and_its_targets_with_it():
             assert moved == (update % 3 == 0 or not name.startswith("actor.")), (update, name)
             moved = not torch.equal(before.target[name], after.target[name])
             assert moved == (update % 3 == 0), (update, name)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_priorities_are_the_first_critics_errors_at_the_stored_actions(name):
+    """Not at the actor's own actions, and whatever a sample's weight is."""
+    algorithm, random, size = ALGORITHMS[name], np.random.default_rng(4), 30
+    genomes = agents_of(algorithm)
+    population = make(algorithm, genomes)
+    for _ in range(3):  # targets fall behind
+        requests = population.requests(np.full(len(genomes), 6))
+        population.learn(random_round(requests, algorithm, random), requests)
+    for numbers, group in zip(population.members, population.groups, strict=True):
+        shape = (len(numbers), size)
+        draws = [(OBS,), (ACTIONS,), (), (OBS,), (), (), (algorithm.loss_noise(ACTION),)]
+        parts = [torch.from_numpy(random.normal(size=(*shape, *own))) for own in draws]
+        batch = Batch._make(parts)
+        batch = batch._replace(
+            action=batch.action.tanh(), discount=batch.discount.abs(), weight=batch.weight.relu()
+        )
+        found = algorithm.loss(group.online, group.target, batch, group.hyperparameters).priority
+        assert found.shape == shape
+        assert not found.requires_grad
+        for k, i in enumerate(numbers):
+            state = population.state(i)
+            one = lone(algorithm, population.specs, genomes[i], state)
+            for own, network in one.target.items():
+                if own != "actor" or not one.bare:
+                    network.load(network_part(state.target, own))
+            assert not torch.equal(
+                state.online["critic.head.bias"], state.target["critic.head.bias"]
+            )
+            obs, action, reward, next_obs, discount, _, noise = (field[k] for field in batch)
+            goal = one.goal(reward, next_obs, discount, noise)
+            stored = one.values(one.online, obs, action)[0] - goal
+            greedy = torch.tanh(one.online["actor"](obs)[:, :ACTIONS])
+            other = one.values(one.online, obs, greedy)[0] - goal
+            torch.testing.assert_close(found[k], stored.detach(), rtol=1e-9, atol=1e-9)
+            assert ((found[k] - other).abs() > 1e-4).double().mean() > 0.9
+
+
+@pytest.mark.parametrize("algorithm", [DDPG(), TD3()], ids=["ddpg", "td3"])
+def test_every_agent_explores_by_its_own_noise(algorithm):
+    spreads, count = [0.05, 0.15, 0.02, 0.1, 0.0, 0.12], 4000
+    agents = agents_of(algorithm)
+    genomes = [
+        Genome(i, own.architectures, {**own.hyperparameters, "action_noise": spread})
+        for i, (own, spread) in enumerate(zip([*agents, agents[0]], spreads, strict=True))
+    ]
+    population = make(algorithm, genomes, dtype=torch.float32)
+    assert not population._in_order  # the last is in the first one's group
+    random = np.random.default_rng(5)
+    obs = 0.1 * random.normal(size=(6, 1, OBS)).astype(np.float32).repeat(count, 1)
+    noise = algorithm.noise(random, (6, count), ACTION)
+    late = population.exploration(np.full(6, 10**6))
+    np.testing.assert_array_equal(late, spreads)
+    actions = population.act(obs, noise, late)
+    assert (np.abs(actions) < 1).all()  # none was clipped
+    added = actions - population.greedy(obs)
+    for own, spread in zip(added, spreads, strict=True):
+        assert own.std() == pytest.approx(spread, rel=0.04, abs=1e-6)  # five standard errors
+        assert abs(own.mean()) < 5 * spread / np.sqrt(own.size) + 1e-6
+    expected = np.array(spreads, np.float32)[:, None, None] * noise["normal"]
+    np.testing.assert_allclose(added, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -338,3 +409,26 @@ def test_the_temperature_starts_where_it_is_set():
     population = make(SAC(initial_temperature=0.2), agents_of(SAC()))
     value = population.state(0).online["log_temperature.value"]
     assert value.item() == pytest.approx(math.log(0.2))
+
+
+def test_a_temperature_without_a_step_size_stays_as_it_is():
+    """To the bit, beside one that moves in the same group."""
+    algorithm = SAC(initial_temperature=0.2)
+    first = agents_of(algorithm)[0]
+    genomes = [
+        Genome(i, first.architectures, {**first.hyperparameters, "temperature_lr": rate})
+        for i, rate in enumerate((0.0, 1e-2))
+    ]
+    population = make(algorithm, genomes, dtype=torch.float32)
+    assert len(population.groups) == 1
+    before = [population.state(i).online for i in range(2)]
+    random = np.random.default_rng(6)
+    for _ in range(20):
+        requests = population.requests(np.full(2, 1))
+        population.learn(random_round(requests, algorithm, random, torch.float32), requests)
+    after = [population.state(i).online for i in range(2)]
+    still, moved = (own["log_temperature.value"] for own in after)
+    assert torch.equal(still, torch.tensor([0.2]).log())
+    assert not torch.equal(moved, before[1]["log_temperature.value"])
+    assert not torch.equal(after[0]["actor.head.weight"], before[0]["actor.head.weight"])
+    assert population.state(0).updates == 20

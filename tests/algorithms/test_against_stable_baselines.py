@@ -361,7 +361,7 @@ def test_ppo_stops_before_the_update_that_shows_the_distance(action, target_kl, 
     changed = {"target_kl": target_kl or 0.0}
     shifts = [0.0, 0.0, 1.0, 0.0, 0.0]
     model, state, _ = agree_on_rollouts(sb3.PPO, PPO(), action, shifts, options, changed)
-    assert state.steps == made
+    assert state.updates == made
     assert {int(own["step"]) for own in model.policy.optimizer.state.values()} == {made}
 
 

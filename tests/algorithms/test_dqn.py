@@ -15,7 +15,7 @@ from evorl.genome import Architecture
 from evorl.networks.layout import network_part, signature
 from evorl.networks.spec import NetworkSpec
 from evorl.population.grouping import Kind
-from evorl.population.update import find_gradient
+from evorl.population.update import compute_gradient
 from tests.reference import LoneNetwork, genome, population_of
 
 torch.set_num_threads(1)
@@ -82,7 +82,7 @@ def alone(group, i):
 
 
 def td_errors(algorithm, group, batch):
-    return find_gradient(group, algorithm, batch).priority
+    return compute_gradient(group, algorithm, batch).priority
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -90,7 +90,7 @@ def td_errors(algorithm, group, batch):
 def test_the_gradient_is_that_of_plain_modules(double, loss_kind):
     algorithm = DQN(double=double, loss_kind=loss_kind)
     group, batch = group_of(algorithm), random_batch()
-    found = find_gradient(group, algorithm, batch)
+    found = compute_gradient(group, algorithm, batch)
     losses = algorithm.loss_of(found.priority, batch.weight)
     kind = huber_loss if loss_kind == "huber" else mse_loss
     every = torch.arange(BATCH)
@@ -159,9 +159,9 @@ def test_the_closed_form_is_the_loss_differentiated(
     options = {"double": double, "loss_kind": loss_kind}
     group, batch = group_of(DQN(), activation, layer_norm, dueling), random_batch()
     close = {"rtol": 0, "atol": 1e-12}
-    closed = find_gradient(group, DQN(**options), batch)
+    closed = compute_gradient(group, DQN(**options), batch)
     gradient = closed.gradient.clone()  # the next one is written into the same memory
-    by_autograd = find_gradient(group, ByAutograd(**options), batch)
+    by_autograd = compute_gradient(group, ByAutograd(**options), batch)
     torch.testing.assert_close(gradient, by_autograd.gradient, **close)
     torch.testing.assert_close(closed.priority, by_autograd.priority, **close)
     losses = DQN(**options).loss_of(closed.priority, batch.weight)
@@ -196,12 +196,12 @@ def test_samples_without_weight_have_no_gradient_and_no_loss(kind, loss_kind):
     algorithm = kind(loss_kind=loss_kind)
     group, batch = group_of(algorithm), random_batch()
     first = Batch(*(field[:, :5] for field in batch))
-    expected = find_gradient(group, algorithm, first)
+    expected = compute_gradient(group, algorithm, first)
     gradient = expected.gradient.clone()
     weight = batch.weight.clone()
     weight[:, 5:] = 0
     reward = batch.reward.index_fill(1, torch.arange(5, BATCH), 9e9)
-    found = find_gradient(group, algorithm, batch._replace(weight=weight, reward=reward))
+    found = compute_gradient(group, algorithm, batch._replace(weight=weight, reward=reward))
     torch.testing.assert_close(found.gradient, gradient, rtol=0, atol=1e-12)
     own = algorithm.loss_of(expected.priority, first.weight)
     torch.testing.assert_close(algorithm.loss_of(found.priority, weight), own)

@@ -15,7 +15,7 @@ from evorl.envs import ActionSpec, EnvSpec, make_episodes
 from evorl.genome import Architecture
 from evorl.networks.layout import network_part
 from evorl.population.compiled import RoundPrograms
-from evorl.population.update import find_gradient
+from evorl.population.update import compute_gradient
 from tests.algorithms.test_dqn import BATCH, SPEC, ByAutograd, Table, group_of, random_batch
 from tests.envs import tiny  # noqa: F401  registers Maze-v0
 from tests.population.test_compiled import assert_near
@@ -97,7 +97,7 @@ def test_targets_hope_for_allowed_actions_only(kind, double, loss_kind, monkeypa
     monkeypatch.setattr("tests.algorithms.test_dqn.SPEC", MASKED)
     algorithm = kind(double=double, loss_kind=loss_kind)
     group, (batch, masks) = group_of(algorithm), masked_batch()
-    found = find_gradient(group, algorithm, batch)
+    found = compute_gradient(group, algorithm, batch)
     every, differs = torch.arange(BATCH), False
     for i in range(group.size):
         state, architecture = group.state(i), group.genomes[i].architectures["q"]
@@ -191,8 +191,10 @@ def test_episodes_are_scored_with_masks():
     spec = EnvSpec("Maze-v0", "sync", {}, (), "auto", 0)
     with closing(make_episodes(spec, 4)) as episodes:
         population = population_of([genome(0, Architecture((8,)))], replace(SPEC, inputs=2, mask=4))
-        obs, running = episodes.reset(range(4)), np.ones(4, bool)
-        while running.any():
-            obs, _, ended = episodes.step(population.greedy(obs[None])[0], running)
-            running &= ~ended
+        running = np.arange(4)
+        episodes.start(range(4), running)
+        while running.size:
+            actions = population.greedy(episodes.obs[None])[0]
+            _, ended = episodes.step(actions[running], running)
+            running = running[~ended]
         assert not episodes.failures.take()

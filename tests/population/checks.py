@@ -16,8 +16,8 @@ def check(population, states=None):
     if not np.array_equal(everybody, np.arange(population.size)):
         raise RuntimeError(f"agents {everybody.tolist()} are in groups, of {population.size}")
     for group in population.groups:
-        if not np.shares_memory(group.steps, population._steps) or not all(
-            np.shares_memory(group.hp[name], population._hp[name]) for name in population._hp
+        if not np.shares_memory(group.updates, population._updates) or not all(
+            np.shares_memory(group.hp[name], own) for name, own in population._hp_by_group.items()
         ):
             raise RuntimeError("a group has numbers that rounds do not read")
     for numbers, group in zip(population.members, population.groups, strict=True):
@@ -91,7 +91,7 @@ def other_state(group, i, state):
         for segment, value in ours.items():
             if not same_bits(value, theirs[segment].to(value)):
                 return f"{name} differs in {segment}"
-    return None if live.steps == state.steps else "step count differs"
+    return None if live.updates == state.updates else "number of updates differs"
 
 
 def same_bits(a, b):

@@ -210,7 +210,7 @@ def test_rewards_are_scaled_as_stable_baselines3_does():
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
     assert (np.abs(expected) == 10).any()
     population.rebuild(population.genomes, [population.state(i) for i in range(AGENTS)])
-    assert population.returns is None  # episodes were cut
+    assert population.running_returns is None  # episodes were cut
     np.testing.assert_array_equal(population.reward_scale().numpy(), scale)
 
 

@@ -6,7 +6,16 @@ import torch
 
 from evorl.algorithms.base import Trained
 from evorl.networks.spec import NetworkSpec, ParameterSpec
-from evorl.population.optimizer import NEW, Coefficients, adam_, clip_, coefficients, limits_of
+from evorl.population.optimizer import (
+    NEW,
+    Coefficients,
+    RoundPlanner,
+    adam_,
+    clip_,
+    coefficients,
+    idle_networks,
+    limits_of,
+)
 
 torch.set_num_threads(1)
 
@@ -254,3 +263,26 @@ def test_new_weights_of_agents_not_due_keep_every_bit(dtype):
         assert torch.equal(old[[0, 2]], new[[0, 2]])
         assert not torch.equal(old[[1, 3]], new[[1, 3]])
     assert not torch.equal(kept[0][2], kept[1][2])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounds_planned_ahead_have_the_bits_of_rounds_one_by_one(seed):
+    random = np.random.default_rng(seed)
+    networks = {"actor": Trained(SPEC, tau="tau", every="delay"), "critic": SOFT}
+    trained, hp = list(networks.values()), HP | {"delay": np.array([1.0, 2.0, 2.0, 3.0])}
+    parts = [slice(0, 3), slice(3, 4)]
+    planner = RoundPlanner(networks, trained, hp, parts, torch.zeros(1))
+    steps = np.array([0, 5, 70_000, 10**7])
+    patterns = random.integers(0, 9, (3, SIZE))
+    for _ in range(60):
+        updates = patterns[random.integers(3)]
+        for _ in range(random.integers(1, 90)):  # the same again and again, and then another
+            planned = planner(steps, updates)
+            rows = coefficients(steps, updates, hp, trained)
+            for part, own in zip(parts, planned, strict=True):
+                wanted = rows[: updates[part].max(), :, :, part]
+                assert own.coefficients.is_contiguous()
+                assert np.array_equal(own.coefficients.numpy(), wanted.astype(np.float32))
+                assert own.idle == idle_networks(wanted, networks)
+            made = updates - (random.random(SIZE) < 0.01)  # some may stop early
+            steps = steps + np.maximum(made, 0)

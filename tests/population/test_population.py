@@ -105,7 +105,7 @@ def assert_same_bits(left, right, agents):
         for part in PARTS:
             for name, value in getattr(a, part).items():
                 assert torch.equal(value, getattr(b, part)[name]), (i, part, name)
-        assert a.steps == b.steps
+        assert a.updates == b.updates
 
 
 def compared(double, loss_kind, periodic, steps, dtype, rounds, per_round):
@@ -167,7 +167,7 @@ def test_together_equals_alone_after_hundreds_of_updates(
     assert max(agent.updates for agent in alone) == updates
     for i, agent in enumerate(alone):
         state = population.state(i)
-        assert state.steps == agent.updates
+        assert state.updates == agent.updates
         for part, expected in agent.parts().items():
             for name, value in getattr(state, part).items():
                 difference = (value - expected[name]).abs().max()
@@ -203,7 +203,7 @@ def test_widths_in_one_matrix_learn_what_they_learn_alone(layer_norm, dueling, w
         population.learn(samples, requests)
         learn_alone(alone, samples, requests)
     for i, agent in enumerate(alone):
-        assert agent.updates == population.state(i).steps == 50
+        assert agent.updates == population.state(i).updates == 50
         for part, expected in agent.parts().items():
             for name, value in getattr(population.state(i), part).items():
                 difference = (value - expected[name]).abs().max()
@@ -301,7 +301,7 @@ def test_agents_not_due_keep_every_bit(periodic):
     assert population.alive.all()
     for i, old in enumerate(before):
         new = population.state(i)
-        assert new.steps == old.steps + 8 * due[i]
+        assert new.updates == old.updates + 8 * due[i]
         for part in PARTS:
             same = [torch.equal(getattr(new, part)[n], x) for n, x in getattr(old, part).items()]
             assert all(same) if not due[i] else not all(same), (i, part)
@@ -344,7 +344,7 @@ def test_the_dead_stay_dead_and_their_group_goes_on():
     for learned in losses:
         assert np.flatnonzero(np.isnan(learned.loss)).tolist() == [0, 11]
     assert population.mark_dead().tolist() == [0, 11]
-    assert [population.state(i).steps for i in (0, 1, 2, 11)] == [3, 9, 9, 3]
+    assert [population.state(i).updates for i in (0, 1, 2, 11)] == [3, 9, 9, 3]
     for i in range(1, 11):
         assert all(value.isfinite().all() for value in population.state(i).online.values())
 
@@ -412,7 +412,7 @@ def test_rebuild_among_other_neighbours_keeps_state_and_outputs(dtype):
     population.rebuild([MIXED[i] for i in order], [states[i] for i in order])
     for place, i in enumerate(order):
         state = population.state(place)
-        assert state.steps == states[i].steps
+        assert state.updates == states[i].updates
         for part in PARTS:
             for name, value in getattr(states[i], part).items():
                 assert torch.equal(getattr(state, part)[name], value)
@@ -593,8 +593,8 @@ def test_another_bit_in_a_row_is_found(matrix, part):
 
 def test_another_state_is_found():
     population, states = checked()
-    states[7] = states[7]._replace(steps=states[7].steps + 1)
-    with pytest.raises(RuntimeError, match="agent 7: its step count differs"):
+    states[7] = states[7]._replace(updates=states[7].updates + 1)
+    with pytest.raises(RuntimeError, match="agent 7: its number of updates differs"):
         check(population, states)
     states[7] = states[8]
     with pytest.raises(RuntimeError, match="agent 7: its online has other segments"):
@@ -643,12 +643,12 @@ def another_signature(population):
 
 
 def other_numbers(population):
-    population._hyperparameters = {n: v[::-1] for n, v in population._hyperparameters.items()}
+    population._hp_by_agent = {n: v[::-1] for n, v in population._hp_by_agent.items()}
 
 
 def numbers_apart(population):
     group, _ = row_of(population, 1)
-    group.steps = group.steps.copy()
+    group.updates = group.updates.copy()
 
 
 def gate_nobody(population):
