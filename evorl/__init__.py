@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evorl.actors import ActorEnd, BusExchange, Inbox, Limits, Weights, copy_of
     from evorl.algorithms import (
         A2C,
+        A3C,
         DDPG,
         DQN,
+        IMPALA,
         PPO,
         SAC,
         TD3,
@@ -30,11 +33,12 @@ if TYPE_CHECKING:
         OnPolicy,
         Trained,
     )
+    from evorl.bus import Bus
     from evorl.cli import one_line_errors
     from evorl.config import RunConfig, hyperparameter, load_config, parse_config
-    from evorl.distributed import World
+    from evorl.distributed import Parallel, World
     from evorl.envs import ActionSpec, EnvSpec, make_episodes, make_vector_env
-    from evorl.errors import ConfigError, EvorlError, RunError
+    from evorl.errors import ConfigError, EvorlError, RunError, StageError
     from evorl.evolution import Mutation, Selection
     from evorl.experience import (
         Batch,
@@ -42,11 +46,25 @@ if TYPE_CHECKING:
         PrioritisedSampler,
         ReplayBuffer,
         ReplayLoader,
+        Transitions,
         UniformSampler,
+        UnrollSampler,
+        UnrollStore,
     )
     from evorl.genome import Architecture, Genome
     from evorl.networks import NetworkSpec
-    from evorl.pipeline import Callback, Context, Event, Save, Snapshot, Task, play
+    from evorl.pipeline import (
+        Actor,
+        Callback,
+        Context,
+        Event,
+        Save,
+        Snapshot,
+        StepTimer,
+        Task,
+        TrainingContext,
+        play,
+    )
     from evorl.population import Population
     from evorl.reporting import Console
     from evorl.runs import Agent, RunDirectory, load_agent
@@ -54,6 +72,7 @@ if TYPE_CHECKING:
     from evorl.training import (
         Result,
         ending_on_signals,
+        evaluate_last,
         make_run,
         observation_spec,
         score_run,

@@ -1,4 +1,4 @@
-"""python -m evorl: the same as the evorl command."""
+"""python -m evorl: the evorl command. Commands are in cli/, listed in cli/__init__.py."""
 
 from evorl.cli import main
 

@@ -1,7 +1,8 @@
-"""What the machine has: its memory, and the cores that ranks share."""
+"""What the machine has: its memory, the cores that ranks share, and processes that end together."""
 
 import ctypes
 import os
+import signal
 from contextlib import suppress
 from functools import cache
 
@@ -12,6 +13,7 @@ LARGEST_BLOCK = 2**25  # bytes, the most that glibc takes: larger ones come from
 KEPT = 2**30  # bytes of free memory that stay
 WIDE = 256  # padded units of a layer from which one matrix product is worth sharing out
 LARGE = 32 * 32  # pixels of an image from which a convolution is
+PR_SET_PDEATHSIG = 1  # of Linux: what a process gets when its parent dies
 
 
 @cache
@@ -63,3 +65,14 @@ def threads_are_given() -> bool:
     """Whether OMP_NUM_THREADS is the user's: launchers set it to 1 if the user did not."""
     launched = "LOCAL_WORLD_SIZE" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
     return os.environ.get("OMP_NUM_THREADS", "") not in ({"", "1"} if launched else {""})
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """Have this process killed when the one that started it is gone, however that ends.
+
+    `parent` is the process that should be there: without it this one is too late, and ends now.
+    """
+    with suppress(OSError, AttributeError):  # where there is no such call
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent not in (None, os.getppid()):
+        os._exit(1)

@@ -35,7 +35,9 @@ def test_an_unknown_name_is_refused():
         from evorl import Nothing  # noqa: F401
 
 
-@pytest.mark.parametrize("name", ["demo_online", "demo_online_distributed"])
+@pytest.mark.parametrize(
+    "name", ["demo_online", "demo_online_distributed", "demo_task", "demo_a3c"]
+)
 def test_demos_import_from_evorl_and_nothing_deeper(name):
     path = Path(__file__).parent.parent / "demos" / f"{name}.py"
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -8,7 +8,7 @@ import pytest
 
 from evorl.cli import cli
 from evorl.config import load_config
-from evorl.config.schema import json_schema
+from evorl.config.json_schema import make_json_schema
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -55,7 +55,7 @@ def sections():
             ]:
                 add(definitions[target.split("/")[-1]].get("properties", {}), f"{above}{name}.")
 
-    schema = json_schema()
+    schema = make_json_schema()
     definitions = schema["$defs"]
     add(schema["properties"], "")
     return found

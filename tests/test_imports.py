@@ -5,12 +5,9 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from evorl.config import NetworkConfig
-from evorl.genome import ACTIVATIONS
 from tests.synthetic import make_family_run
 
 PACKAGE = Path(__file__).parent.parent / "evorl"
@@ -18,12 +15,12 @@ PACKAGE = Path(__file__).parent.parent / "evorl"
 # From the bottom to the top: a module imports from lower rows, or from its own package.
 ROWS = [
     ("", "errors"),  # "" is evorl/__init__.py: it imports when it is used
-    ("seeding", "machine"),
-    ("config", "genome"),
+    ("seeding", "machine", "genome"),
+    ("config", "bus"),
     ("networks", "experience", "envs", "distributed"),
     ("algorithms",),
     ("population",),
-    ("evolution",),
+    ("evolution", "actors"),
     ("runs",),
     ("reporting",),
     ("pipeline",),
@@ -156,10 +153,25 @@ def test_listing_runs_loads_nothing_slow(tmp_path):
     assert loaded(LIST_RUNS.format(folder=str(tmp_path))) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "light"),
+    [
+        (["lineage", "family"], ["pydantic"]),
+        (["schedule", "family"], ["pydantic"]),
+        (["report", "family"], ["pydantic"]),
+        (["report", "family", "other"], ["pydantic", "numpy"]),
+        (["compare", "family", "other"], ["numpy"]),
+    ],
+    ids=" ".join,
+)
+def test_looking_at_runs_loads_no_torch(tmp_path, monkeypatch, words, light):
+    monkeypatch.chdir(tmp_path)
+    for name in ("family", "other"):
+        make_family_run(tmp_path, name)
+    run = f"from evorl.cli import cli; cli.main({words!r}, standalone_mode=False)"
+    assert set(loaded(run)) <= set(light)
+
+
 def test_reading_a_configuration_does_not_load_torch():
     code = "from evorl.config.sections import EnvConfig; from evorl.config import RunConfig"
     assert loaded(code) == ["pydantic"]
-
-
-def test_genome_and_configuration_name_the_same_things():
-    assert get_args(NetworkConfig.model_fields["activation"].annotation) == ACTIVATIONS

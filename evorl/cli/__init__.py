@@ -19,6 +19,8 @@ SECTIONS = {
     "Train": {
         "train": "Train as a YAML file says, and print the held-out score.",
         "resume": "Resume a run that was stopped or killed.",
+        "actor": "Play for a run that learns elsewhere, from now on.",
+        "launch": "Train on the ranks that a cluster of Ray starts.",
     },
     "Look": {
         "runs": "List runs: state, score and age, the newest first.",

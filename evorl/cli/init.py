@@ -126,7 +126,7 @@ def _starter(
         "budget": {"env_steps": every * ENVS * AGENTS * GENERATIONS},
     }
     config = parse_config(chosen, source="starter")
-    if config.algorithm.experience == "rollout":
+    if config.algorithm.experience != "replay":
         del chosen["replay"]
     chosen["algorithm"] = config.algorithm.model_dump()
     evolution["spaces"] = config.evolution.model_dump()["spaces"]
@@ -181,6 +181,7 @@ def schema(markdown: bool) -> None:
     evorl schema > configs/evorl.schema.json
     evorl schema --markdown > docs/configuration.md
     """
-    from evorl.config import json_schema, markdown as reference
+    from evorl.config import make_json_schema, markdown as reference
 
-    click.echo(reference() if markdown else json.dumps(json_schema(), indent=2) + "\n", nl=False)
+    text = reference() if markdown else json.dumps(make_json_schema(), indent=2) + "\n"
+    click.echo(text, nl=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from evorl.cli.shared import AGENT, RUN, decimals, show_estimate, table
+from evorl.cli.shared import AGENT, RUN, table
 from evorl.errors import RunError
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ def lineage(run: Path, agent: int | None) -> None:
     descent = _find_descent(directory, agent)
     score = "not finished"
     if directory.finished:
-        mean = directory.summary().mean
-        score = f"held-out mean {show_estimate(mean, decimals(mean.value))}"
-    click.echo(f"{run}: {directory.config().env.id}, {score}")
+        score = f"held-out mean {directory.summary().mean}"
+    click.echo(f"{run}: {directory.option('env.id')}, {score}")
     click.echo("\n".join([descent.title, "", *_ancestry_table(descent.ancestry)]))
 
 
@@ -61,7 +60,8 @@ def schedule(run: Path, agent: int | None) -> None:
     last = descent.ancestry[-1]
     if not last.fitness:
         raise RunError(f"{run}: agent {last.genome.id} was not evaluated yet")
-    found = schedule_of(directory.config(), descent.ancestry, descent.own_steps)
+    names = directory.option("env.id"), directory.option("algorithm.name")
+    found = schedule_of(*names, descent.ancestry, descent.own_steps)
     heading = (
         f"The schedule of agent {last.genome.id} of {run}: what it trained with,"
         " by its own environment steps."
@@ -79,9 +79,13 @@ class Descent(NamedTuple):
 
 def _find_descent(directory: "RunDirectory", agent: int | None) -> Descent:
     """The line of an agent, or of the run's best one; RunError if the directory has none."""
+    from evorl.runs import decimals
+
     known = directory.lineage()
-    best = directory.best() if agent is None else None
-    id = agent if best is None else best.genome.id
+    best = directory.best_agent() if agent is None else None
+    if agent is None and best is None:
+        raise RunError(f"{directory.path}: has no best agent yet")
+    id = agent if best is None else best.id
     if id is None or id not in known.births:
         ids = f"from {min(known.births)} to {max(known.births)}"
         raise RunError(f"{directory.path}: no agent {id} in its lineage; ids go {ids}")
@@ -89,19 +93,15 @@ def _find_descent(directory: "RunDirectory", agent: int | None) -> Descent:
         ancestry = known.ancestry(id)
         steps = ancestry[-1].end_steps
         return Descent(ancestry, steps, f"agent {id}, {steps:,} own training steps")
-    try:
-        generation, steps = best.facts["generation"], best.facts["own_steps"]
-        confirmed = best.facts.get("confirmed")
-        fitness = best.facts["fitness"] if confirmed is None else confirmed
-        how = "fitness" if confirmed is None else "confirmed fitness"
-        title = (
-            f"agent {id}, the best: {how} {fitness:.{decimals(fitness)}f}"
-            f" in generation {generation}, after {steps:,} own training steps"
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        problem = f"the best agent's facts are not of this version: {error}"
-        raise RunError(f"{directory.path}: {problem}") from None
-    return Descent(known.ancestry(id, until=generation), steps, title)
+    fitness = best.fitness if best.confirmed is None else best.confirmed
+    how = "fitness" if best.confirmed is None else "confirmed fitness"
+    ancestry = known.ancestry(id, until=best.generation)
+    places = decimals([fitness], _errors(ancestry))
+    title = (
+        f"agent {id}, the best: {how} {fitness:.{places}f}"
+        f" in generation {best.generation}, after {best.own_steps:,} own training steps"
+    )
+    return Descent(ancestry, best.own_steps, title)
 
 
 def _ancestry_table(ancestry: "Sequence[Ancestor]") -> list[str]:
@@ -127,10 +127,18 @@ def _changes(ancestry: "Sequence[Ancestor]") -> list[str]:
 
 def _fitness(ancestry: "Sequence[Ancestor]") -> Iterator[tuple[str, str]]:
     """First and last, and the error of the last."""
+    from evorl.runs import decimals
+
     known = [line.fitness for one in ancestry for line in one.fitness if line.fitness is not None]
-    places = decimals(*known)
+    places = decimals(known, _errors(ancestry))
     for one in ancestry:
         ends = [one.fitness[0], one.fitness[-1]] if len(one.fitness) > 1 else one.fitness
         shown = ["dead" if x.fitness is None else f"{x.fitness:.{places}f}" for x in ends]
         error = one.fitness[-1].error if one.fitness else None
         yield " → ".join(shown) or "—", "" if error is None else f"± {error:.{places}f}"
+
+
+def _errors(ancestry: "Sequence[Ancestor]") -> list[float]:
+    """Those that are shown, as far as they are known."""
+    last = [one.fitness[-1].error for one in ancestry if one.fitness]
+    return [error for error in last if error is not None]

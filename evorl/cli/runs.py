@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evorl.cli.shared import PATH, decimals, table
+from evorl.cli.shared import PATH, table
 from evorl.errors import one_line
 
 if TYPE_CHECKING:
     from evorl.runs import RunState
 
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "damaged": "red"}
+COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow"}
+COLOURS |= dict.fromkeys(("failed", "damaged"), "red")
 
 
 @click.command
@@ -24,7 +25,8 @@ COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "damaged
 def runs(folder: Path, as_json: bool) -> None:
     """List the runs in FOLDER and the folders in it, by default runs, the newest first.
 
-    A run is running, finished, stopped (evorl resume resumes it) or damaged. The score is that of
+    A run is running, finished, stopped (evorl resume resumes it), failed (an error has ended it:
+    the last lines say why, and what to do) or damaged. The score is that of
     the best agent on held-out episodes, with its 95 % interval; of a run that is not finished the
     confirmed fitness of the best agent so far. Age is the time since a run last wrote something.
     Folders that are no runs are left out.
@@ -47,7 +49,7 @@ def runs(folder: Path, as_json: bool) -> None:
 
 
 def _lines(found: "Sequence[RunState]", folder: Path) -> Iterator[str]:
-    """A table of the runs of a folder, and a line for each that is damaged."""
+    """A table of the runs of a folder, and a line for each that has failed or is damaged."""
     from rich.text import Text
 
     now = time.time()
@@ -65,9 +67,14 @@ def _lines(found: "Sequence[RunState]", folder: Path) -> Iterator[str]:
     ]
     header = (f"{folder}/", "environment", "state", "score", "generation", "steps", "age")
     yield from table(header, rows, "<<<<>>>")
-    yield from (f"damaged: {run.problem}" for run in found if run.problem is not None)
+    for run in found:
+        if run.problem is not None:
+            where = f"{run.path}: " if run.state == "failed" else ""  # damage names its file
+            yield one_line(f"{run.state}: {where}{run.problem}")
     if any(run.state == "stopped" for run in found):
         yield "resume a stopped run with evorl resume RUN"
+    if any(run.state == "failed" and run.resumable for run in found):
+        yield "a run that has failed resumes, too, once its cause is gone"
 
 
 def describe_age(seconds: float) -> str:
@@ -79,10 +86,12 @@ def describe_age(seconds: float) -> str:
 
 
 def _score(run: "RunState") -> str:
+    from evorl.runs import decimals
+
     if run.score is not None:
-        value, low, high = (f"{x:.{decimals(run.score.value)}f}" for x in run.score)
-        return f"{value} ({low} to {high})" if run.score.known else value
-    return "—" if run.best is None else f"best {run.best:.{decimals(run.best)}f}"
+        value, interval = run.score.texts()
+        return f"{value} ({interval})" if interval else value
+    return "—" if run.best is None else f"best {run.best:.{decimals([run.best])}f}"
 
 
 def _steps(run: "RunState") -> str:

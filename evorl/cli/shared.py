@@ -1,4 +1,4 @@
-"""What commands share: arguments and options, the console, figures and tables as text."""
+"""What commands share: arguments and options, the console, tables as text."""
 
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from evorl.reporting import Console
-    from evorl.runs import Estimate
+    from evorl.runs import Summary
+    from evorl.training import Score
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -63,16 +64,12 @@ def make_console(quiet: bool = False, verbose: bool = False) -> "Console":
     return console
 
 
-def decimals(*values: float) -> int:
-    """How many decimals show what matters of values such as these."""
-    return 1 if max(map(abs, values), default=0.0) >= 10 else 3
-
-
-def show_estimate(estimate: "Estimate", places: int = 1) -> str:
-    """A figure with its interval."""
-    low, high = f"{estimate.low:.{places}f}", f"{estimate.high:.{places}f}"
-    interval = f"(95 % interval {low} to {high})" if estimate.known else "(no interval)"
-    return f"{estimate.value:.{places}f} {interval}"
+def echo_score(score: "Score | Summary", directory: Path, whose: str = "") -> None:
+    """What a run ended with."""
+    click.echo(
+        f"{whose}held-out score over {score.episodes} episodes: mean {score.mean}, IQM {score.iqm}"
+    )
+    click.echo(f"best agent, metrics and summary: {directory}")
 
 
 def table(

@@ -4,17 +4,7 @@ from pathlib import Path
 
 import click
 
-from evorl.cli.shared import (
-    AGENT,
-    QUIET,
-    RUN,
-    SEED,
-    decimals,
-    episodes,
-    make_console,
-    output,
-    show_estimate,
-)
+from evorl.cli.shared import AGENT, QUIET, RUN, SEED, episodes, make_console, output
 
 FORMATS = ("safetensors", "pt2", "onnx")
 
@@ -39,6 +29,7 @@ def watch(
     evorl watch runs/cartpole --episodes 3 --seed 7 --output cartpole.gif
     evorl watch runs/cartpole --agent 17
     """
+    from evorl.runs import decimals
     from evorl.seeding import fresh
     from evorl.shipping import select_agent, watch_agent
 
@@ -48,9 +39,10 @@ def watch(
     console.say(selected.heading)
     seeds = fresh(seed, episodes, selected.used_seeds)
     played = watch_agent(selected, seeds, path, console)
+    places = decimals([one.score for one in played])
     for one in played:
         cut = ", cut there" if one.cut else ""
-        click.echo(f"seed {one.seed}: return {one.score:.1f} in {one.steps} steps{cut}")
+        click.echo(f"seed {one.seed}: return {one.score:.{places}f} in {one.steps} steps{cut}")
     click.echo(f"{path}: {sum(one.steps + 1 for one in played)} frames")
 
 
@@ -85,10 +77,9 @@ def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool
     limit = selected.config.evaluation.final_max_steps
     played, _ = play_alone(selected.agent, selected.spec, seeds, limit, console)
     score = estimate(played.returns[0], generator(seed, "bootstrap"), played.steps)
-    places = decimals(score.mean.value, score.iqm.value)
     click.echo(
         f"score over {episodes:,} fresh episode{'s' * (episodes != 1)}:"
-        f" mean {show_estimate(score.mean, places)}, IQM {show_estimate(score.iqm, places)}"
+        f" mean {score.mean}, IQM {score.iqm}"
     )
     console.say(f"{score.steps:,} environment steps")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from evorl.cli.shared import OVERRIDES, PATH, QUIET, RUN, VERBOSE, make_console, show_estimate
+from evorl.cli.shared import OVERRIDES, PATH, QUIET, RUN, VERBOSE, echo_score, make_console
 from evorl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -114,9 +114,4 @@ def _run_and_print(
     with ending_on_signals():
         result = train(config, console=console, schedule=schedule, resume=resume)
     if result is not None:
-        score, whose = result.score, f"seed {config.seed}: " if schedule else ""
-        click.echo(
-            f"{whose}held-out score over {score.episodes} episodes: mean"
-            f" {show_estimate(score.mean)}, IQM {show_estimate(score.iqm)}"
-        )
-        click.echo(f"best agent, metrics and summary: {result.directory}")
+        echo_score(result.score, result.directory, f"seed {config.seed}: " if schedule else "")

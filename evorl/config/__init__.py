@@ -9,6 +9,7 @@ from evorl import lazy_door
 
 if TYPE_CHECKING:
     from evorl.config.evolution import ExploreConfig, MutationConfig, SpaceConfig
+    from evorl.config.json_schema import make_json_schema, markdown
     from evorl.config.loading import (
         dump_config,
         explain,
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     )
     from evorl.config.registry import did_you_mean, resolve
     from evorl.config.run_config import RunConfig, unused_options
-    from evorl.config.schema import json_schema, markdown
     from evorl.config.sections import (
         MOST,
         BudgetConfig,

@@ -1,13 +1,12 @@
 """The evolution section: what evolves and where, who survives, and how children differ."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 from pydantic.fields import FieldInfo
 
 from evorl.config.sections import (
-    Activation,
     Channels,
     Fraction,
     Section,
@@ -19,6 +18,7 @@ from evorl.config.sections import (
     refuse,
     unknown_key,
 )
+from evorl.genome import ACTIVATIONS, Activation
 
 Weight = Annotated[float, Field(ge=0, le=1e6)]
 FRACTIONS = ("linear", "log", "reverse_log", "choice")
@@ -134,7 +134,7 @@ class MutationConfig(Section):
     min_channels: Channels = option(4, "Fewest channels (images).")
     max_channels: Channels = option(64, "Most channels (images).")
     activations: list[Activation] = option(
-        list(get_args(Activation)), "Activations that a mutation may choose.", min_length=1
+        list(ACTIVATIONS), "Activations that a mutation may choose.", min_length=1
     )
     noise_fraction: Fraction = option(0.1, "Share of the weights that parameter noise changes.")
     noise: float = option(0.1, "Its standard deviation, relative to a weight.", gt=0, le=10)

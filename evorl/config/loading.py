@@ -1,6 +1,7 @@
-"""From YAML text, a mapping and overrides such as `algorithm.lr=1e-4` to a RunConfig, and back.
+"""Reads and validates: YAML text, a mapping and overrides (`algorithm.lr=1e-4`) to a RunConfig.
 
-What is wrong is told in one line: where, what it got, and what to do.
+What is wrong is told in one line: where, what it got, and what to do. Types and bounds are those of
+the sections; checks across sections are in `_fits_together` of run_config.py.
 """
 
 import re

@@ -21,7 +21,9 @@ OURS = {  # by kind: module:Name by name
         "td3": "evorl.algorithms.ddpg:TD3",
         "sac": "evorl.algorithms.sac:SAC",
         "a2c": "evorl.algorithms.a2c:A2C",
+        "a3c": "evorl.algorithms.a2c:A3C",
         "ppo": "evorl.algorithms.ppo:PPO",
+        "impala": "evorl.algorithms.impala:IMPALA",
     },
     "selection": {
         "truncation": "evorl.evolution.selection:Truncation",

@@ -1,5 +1,9 @@
-"""RunConfig: all sections together, what must fit between them, and what has no effect."""
+"""RunConfig: all sections together, what must fit between them, and what has no effect.
 
+Checks across sections begin in `_fits_together`.
+"""
+
+import math
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from functools import cache
@@ -11,6 +15,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from evorl.config.evolution import EvolutionConfig, SpaceConfig, spaces_model
 from evorl.config.sections import (
     AGENT_NETWORK,
+    ActorsConfig,
     AutoBool,
     BudgetConfig,
     CheckpointConfig,
@@ -52,6 +57,7 @@ class RunConfig(Section):
     evolution: EvolutionConfig = Field(default_factory=EvolutionConfig)
     budget: BudgetConfig = Field(default_factory=BudgetConfig)
     mesh: MeshConfig = Field(default_factory=MeshConfig)
+    actors: ActorsConfig = Field(default_factory=ActorsConfig)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     run: FolderConfig = Field(default_factory=FolderConfig)
@@ -83,15 +89,59 @@ class RunConfig(Section):
 
     @property
     def spaces(self) -> dict[str, SpaceConfig]:
-        """Where hyperparameters evolve, if anything does; without those that have no effect."""
+        """Where hyperparameters evolve, if anything does; without those that have no effect.
+
+        A default space that agents start outside of reaches as far as their values: else the first
+        mutation would make them jump to its bound.
+        """
         given, unused = self.evolution.spaces, self.algorithm.unused
-        return {name: own for name, own in given if own is not None and name not in unused}
+        if self.replay.samples_per_insert is not None:
+            unused |= {"learn_step"}
+        found = {name: own for name, own in given if own is not None and name not in unused}
+        if self._draws:
+            return found
+        default = self.algorithm.default_spaces()
+        return {
+            name: self._reaching(name, own) if own.model_dump() == default.get(name) else own
+            for name, own in found.items()
+        }
+
+    def _reaching(self, name: str, space: SpaceConfig) -> SpaceConfig:
+        """The space with the values that agents start from, as far as its scale has them."""
+        if space.kind in ("choice", "power_of_two"):
+            return space
+        least, most = (0.0 if space.kind == "log" else -math.inf), math.inf
+        most = 1.0 if space.kind == "reverse_log" else most
+        values = [self.agent_hyperparameters(i)[name] for i in range(self.population.size)]
+        ends = [*space.bounds, *(value for value in values if least < value < most)]
+        return space.model_copy(update={"low": min(ends), "high": max(ends)})
+
+    @property
+    def _draws(self) -> bool:
+        """Whether agents draw what they start from."""
+        return self.population.init == "sample" or self.evolution.method == "random_search"
+
+    @property
+    def has_actors(self) -> bool:
+        """Whether others play for those who learn: the run's own, or who joins."""
+        return self.mesh.actors > 0 or self.actors.listen is not None
+
+    @property
+    def first_errors(self) -> bool:
+        """Whether new transitions come with TD errors."""
+        first = self.replay.first_priority
+        wanted = first == "error" or (first == "auto" and self.has_actors)
+        return wanted and self.replay.kind == "prioritized"
+
+    @property
+    def replay_at_actors(self) -> bool:
+        """Whether actors keep what they play."""
+        return self.replay.at == "actors" and self.algorithm.experience == "replay"
 
     @property
     def drawn(self) -> dict[str, SpaceConfig]:
         """The spaces from which agents draw what they start from, by hyperparameter."""
-        sampled = self.population.init == "sample" or self.evolution.method == "random_search"
-        return self.spaces if sampled else {}
+        return self.spaces if self._draws else {}
 
     @property
     def evolves(self) -> bool:
@@ -113,14 +163,58 @@ class RunConfig(Section):
         self._check_agents()
         if self.algorithm.experience == "replay" and "batch_size" in self.algorithm.hyperparameters:
             self._check_replay()
-        if self.algorithm.experience == "rollout":
-            steps, every = self.algorithm.rollout_steps, self.evaluation.every
+        if self.algorithm.experience != "replay":
+            every = self.evaluation.every
+            steps = getattr(self.algorithm, "rollout_steps", 0)
             if steps > every:  # none would ever be full
                 refuse("algorithm.rollout_steps", f"be at most evaluation.every, {every}", steps)
-        if self.mesh.data > (episodes := self.evaluation.episodes):
+        episodes, seeded = self.evaluation.episodes, self.evaluation.source == "episodes"
+        if seeded and self.mesh.data > episodes:
             rule = f"be at most evaluation.episodes, which its ranks share, {episodes}"
             refuse("mesh.data", rule, self.mesh.data)
+        if (evaluators := self.mesh.evaluators) > episodes:
+            rule = f"be at most evaluation.episodes, which they share, {episodes}"
+            refuse("mesh.evaluators", rule, evaluators)
+        if evaluators and not seeded:
+            rule = "be 0 with evaluation.source: training, which leaves them nothing to score"
+            refuse("mesh.evaluators", rule, evaluators)
+        if self.has_actors:
+            self._check_actors()
+        if self.replay_at_actors:
+            self._check_shards()
         return self
+
+    def _check_actors(self) -> None:
+        actors, place, name = self.mesh.actors, self.actors.place, self.algorithm.name
+        listen, most = self.actors.listen, self.actors.most
+        if self.algorithm.sends is None:
+            if actors:
+                refuse("mesh.actors", f"be 0 with algorithm.name: {name}, which has none", actors)
+            refuse("actors.listen", f"be left out with algorithm.name: {name}", listen)
+        if listen and self.actors.lockstep:
+            refuse("actors.listen", "be left out with actors.lockstep: nobody can join", listen)
+        learners = self.mesh.data
+        learners *= 1 if isinstance(self.mesh.population, str) else self.mesh.population
+        if actors % learners:
+            refuse("mesh.actors", f"be as many for each of {learners} learners", actors)
+        if listen and most <= (own := actors // learners):
+            refuse("actors.most", f"be more than the {own} that a learner has of its own", most)
+        if self.replay.share == "world":
+            refuse("replay.share", "be rank or agent where there are actors", "world")
+        if place == "inline" and not self.actors.lockstep:
+            refuse("actors.lockstep", "be true with actors.place: inline", False)
+        if self.algorithm.sends == "gradients" and self.compile is True:
+            refuse("compile", f"be auto or false with actors of {name}: gradients are eager", True)
+
+    def _check_shards(self) -> None:
+        if not self.mesh.actors:
+            refuse("replay.at", "be learners without mesh.actors", "actors")
+        if self.actors.listen:
+            rule = "be learners with actors.listen: who joins keeps no part of it"
+            refuse("replay.at", rule, "actors")
+        if self.replay.kind != "prioritized":
+            rule = "be prioritized with replay.at: actors (with replay.alpha: 0 it draws alike)"
+            refuse("replay.kind", rule, self.replay.kind)
 
     def _check_agents(self) -> None:
         layers = len(self.network.channels)
@@ -219,10 +313,24 @@ def _rules(
     why = "one agent" if method == "evolution" else f"evolution.method: {method}"
     sections = "evolution.selection.* evolution.mutation.* evolution.explore.*"
     yield not config.evolves, why, sections
+    trained = config.evaluation.source == "training"
+    yield trained, "evaluation.source: training", "evaluation.episodes"
     yield config.env.backend == "envpool", "env.backend: envpool", "env.max_failures"
-    rollout = config.algorithm.experience == "rollout"
-    yield rollout, "an algorithm that learns from rollouts", "replay.* checkpoint.replay"
-    priorities = "replay.alpha replay.beta_* replay.priority_eps"
+    rollout = config.algorithm.experience != "replay"
+    yield rollout, "an algorithm that learns from rollouts", "replay.*"
+    keeps_none = rollout and not getattr(config.algorithm, "replay_unrolls", 0)
+    yield keeps_none, "an algorithm that replays nothing", "checkpoint.replay"
+    ratio, slack = config.replay.samples_per_insert, "replay.samples_per_insert_slack"
+    yield not config.has_actors, "mesh.actors: 0", f"actors.* {slack}"
+    yield not config.mesh.actors, "mesh.actors: 0", "actors.place"
+    yield ratio is None, "no replay.samples_per_insert", slack
+    yield config.replay_at_actors, "replay.at: actors", "checkpoint.replay"
+    by_ratio = ratio is not None and not rollout
+    yield by_ratio, "replay.samples_per_insert", "algorithm.learn_step algorithm.updates"
+    gradients = config.algorithm.sends == "gradients"
+    yield not gradients, "an algorithm whose actors send no gradients", "actors.max_lag"
+    yield rollout, "an algorithm that learns from rollouts", "actors.steps"
+    priorities = "replay.alpha replay.beta_* replay.priority_eps replay.first_priority"
     yield config.replay.kind == "uniform", "replay.kind: uniform", priorities
     unused = " ".join(f"algorithm.{name}" for name in config.algorithm.unused)
     yield True, "the other options of algorithm", unused
@@ -241,6 +349,8 @@ def _rules(
     yield not mutation.hyperparameters, "mutation.hyperparameters: 0", "evolution.explore.*"
     strategy = config.evolution.explore.strategy
     yield strategy != "resample", f"strategy: {strategy}", "evolution.explore.resample"
+    yield not config.actors.listen, "no actors.listen", "actors.most"
+    yield config.actors.lockstep, "actors.lockstep: true", f"actors.max_lag {slack}"
     accounts = "tracking.project tracking.entity tracking.group tracking.timeout"
     yield config.tracking.wandb == "off", "tracking.wandb: off", accounts
 

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from evorl.config.registry import did_you_mean, resolve
 from evorl.errors import ConfigError
+from evorl.genome import Activation
 
 MOST = 10**12  # the upper bound of counts that have no natural one: still exact as a float
 REFUSED = "refused"  # the error type of evorl's own checks, which bring their message along
@@ -89,7 +90,6 @@ def check_part(kind: str, name: str, field: str = "") -> Any:
         refusal(field, str(error))
 
 
-Activation = Literal["relu", "elu", "gelu", "tanh", "silu"]
 AutoBool = Literal["auto", True, False]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -163,6 +163,27 @@ class ReplayConfig(Section):
     beta_start: Fraction = option(0.4, "Importance exponent at the start (prioritized only).")
     beta_end: Fraction = option(1.0, "Importance exponent at the end (prioritized only).")
     priority_eps: float = option(1e-6, "Added to every absolute TD error (prioritized only).", gt=0)
+    first_priority: Literal["auto", "highest", "error"] = option(
+        "auto",
+        "Priority of new transitions: the highest so far, or by the TD error of who collected them;"
+        " auto: error where actors do (prioritized only).",
+    )
+    samples_per_insert: float | None = option(
+        None,
+        "Samples that an agent draws for each of its transitions; null: as learn_step calls for.",
+        gt=0,
+        le=1e6,
+    )
+    samples_per_insert_slack: int = option(
+        1000,
+        "Transitions of an agent by which learners may be ahead of that, or behind, where actors"
+        " play at their own pace.",
+        ge=0,
+        le=MOST,
+    )
+    at: Literal["learners", "actors"] = option(
+        "learners", "Who keeps what actors play: learners, or each actor its own (mesh.actors)."
+    )
 
 
 class AgentConfig(Sparse):
@@ -198,9 +219,12 @@ class EvaluationConfig(Section):
     """When agents are scored, and on how many episodes."""
 
     every: Count = option(1000, "Steps of each environment between evaluations: a generation.")
+    source: Literal["episodes", "training"] = option(
+        "episodes", "Fitness from seeded episodes, or from those of training, which cost nothing."
+    )
     episodes: Count = option(10, "Episodes per agent and evaluation.")
     fitness: str = option("mean", "What counts of returns: mean, median, iqm, or module:function.")
-    confirm_episodes: Count = option(20, "Further episodes that decide who is the best so far.")
+    confirm_episodes: Count = option(20, "Further episodes at most, in a race for the best.")
     final_episodes: int = option(100, "Held-out episodes of the final score.", ge=2, le=MOST)
     max_steps: Count = option(10_000, "Steps after which an episode for fitness is cut.")
     final_max_steps: Count = option(10_000, "Steps after which a held-out episode is cut.")
@@ -219,13 +243,54 @@ class BudgetConfig(Section):
 
 
 class MeshConfig(Section):
-    """How the ranks of a launch share the work: ranks = population × data."""
+    """How the ranks of a launch share the work: ranks = population × data + evaluators + actors."""
 
     population: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = option(
         "auto", "Ranks among which agents are divided; auto: all that are left."
     )
     data: int = option(1, "Ranks that train the same agents, on own experience.", ge=1, le=4096)
+    evaluators: int = option(
+        0,
+        "Ranks that only score, while the others train; selection is then a generation behind.",
+        ge=0,
+        le=4096,
+    )
+    actors: int = option(0, "Processes that only play, for the others to learn.", ge=0, le=4096)
     timeout: float = option(600.0, "Seconds that ranks wait for each other.", gt=0, le=86400)
+
+
+class ActorsConfig(Section):
+    """Processes that play while others learn (mesh.actors): experience up, weights down."""
+
+    place: Literal["auto", "ranks", "children", "inline"] = option(
+        "auto",
+        "Ranks of a launch, children of each learner, or within it (lock-step only); auto takes"
+        " ranks where there are several, else children.",
+    )
+    lockstep: bool = option(
+        False, "Whether all play with the same weights, one message each: the same bytes again."
+    )
+    listen: str | None = option(
+        None,
+        "HOST:PORT on which further actors may join at any time, by evorl actor; port 0 takes a"
+        " free one. Left out: no port is open.",
+        pattern=r"^(\[[^\[\]/\s]+\]|[^:/\[\]\s]+):[0-9]{1,5}$",
+    )
+    most: int = option(
+        64, "Actors of a learner at the most: its own, and those that join.", ge=1, le=4096
+    )
+    steps: int = option(
+        16, "Steps of each environment in a message, where there is a replay.", ge=1, le=65536
+    )
+    max_lag: int = option(
+        100, "Updates since a gradient's weights were sent, beyond which it is refused.", ge=0
+    )
+
+    @model_validator(mode="after")
+    def _has_a_port(self) -> "ActorsConfig":
+        if self.listen and int(self.listen.rpartition(":")[2]) >= 2**16:
+            refuse("listen", "have a port below 65536", self.listen)
+        return self
 
 
 class CheckpointConfig(Section):

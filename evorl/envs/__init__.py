@@ -12,7 +12,8 @@ if TYPE_CHECKING:
         slots_for,
         spaces_of,
     )
-    from evorl.envs.make import Env, EnvSpec, Failure, Failures, adapted, find, make_env, with_trace
+    from evorl.envs.make import Env, EnvSpec, adapted, find, make_env
+    from evorl.envs.rebuilding import Failure, Failures, with_trace
     from evorl.envs.spaces import ActionSpec, ObservationSpec, SpaceAdapter, adapt
     from evorl.envs.vector import Episodes, Step, VectorEnv
 else:

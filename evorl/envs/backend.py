@@ -4,8 +4,9 @@ import statistics
 import time
 from collections.abc import Callable
 
-from evorl.envs.make import EnvSpec, make_slot, random_action
+from evorl.envs.make import EnvSpec
 from evorl.envs.native import NativeVectorEnv, PoolVectorEnv, native_refusal
+from evorl.envs.rebuilding import make_slot, random_action
 from evorl.envs.spaces import SpaceAdapter
 from evorl.envs.vector import (
     AsyncVectorEnv,
@@ -38,7 +39,7 @@ def make_vector_env(spec: EnvSpec, num_agents: int, num_envs: int) -> VectorEnv:
 
 
 def make_episodes(spec: EnvSpec, count: int) -> Episodes:
-    """Slots that play one seeded episode each; native stands for sync here, which steps in part."""
+    """Slots for seeded episodes; native stands for sync here, which steps in part."""
     backend, _ = choose_backend(spec, 1, count)
     return Episodes(SLOTS["sync" if backend == "native" else backend](spec, count))
 
@@ -48,10 +49,9 @@ def spaces_of(spec: EnvSpec) -> SpaceAdapter:
     return PoolVectorEnv(spec, 1).spaces if spec.backend == "envpool" else inspect(spec)[0]
 
 
-def slots_for(spec: EnvSpec, num_agents: int, episodes: int) -> int:
-    """How many slots to play an agent's episodes in: all at once, or in waves."""
-    most = cores() if spec.backend == "async" else MOST_SLOTS  # a slot of async is a process
-    return num_agents * min(episodes, max(1, most // num_agents))
+def slots_for(spec: EnvSpec, episodes: int) -> int:
+    """How many slots to play episodes in: all at once, or the next where one is over."""
+    return min(episodes, cores() if spec.backend == "async" else MOST_SLOTS)  # async: processes
 
 
 def choose_backend(spec: EnvSpec, num_agents: int, num_envs: int) -> tuple[str, str]:

@@ -110,6 +110,8 @@ class PoolVectorEnv(SlotVectorEnv):
     an episode that terminates in the last step its limit allows said to be truncated.
     """
 
+    seeds_some = False
+
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self._envpool, self._spec = _envpool_for(spec), spec
         self._pool: Any = None
@@ -130,14 +132,15 @@ class PoolVectorEnv(SlotVectorEnv):
             raw, _ = self._pool.reset()
         return self.spaces.observations(raw, copy=False)
 
-    def restart(self, rows: Rows) -> Array:
-        """Resets some slots."""
+    def restart(self, rows: Rows, seeds: Sequence[int] | None = None) -> Array:
+        """Resets some slots; seeds they take only all together, in `reset`."""
+        assert seeds is None
         raw, _ = self._pool.reset(rows.astype(np.int32))
         return self.spaces.observations(raw, copy=False)
 
     def play(self, actions: Actions, rows: Rows | None = None) -> Step:
         """Steps some slots, in threads."""
-        own = self.spaces.actions(actions if rows is None else actions[rows])
+        own = self.spaces.actions(actions)
         own = own.astype(np.int32) if own.dtype == np.int64 else own  # EnvPool's choices
         slots = None if rows is None else rows.astype(np.int32)
         raw, reward, terminated, truncated, _ = self._pool.step(own, slots)

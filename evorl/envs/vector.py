@@ -11,17 +11,8 @@ import numpy as np
 from gymnasium import vector
 from numpy.typing import NDArray
 
-from evorl.envs.make import (
-    TRACES,
-    EnvSpec,
-    Failures,
-    adapted,
-    find,
-    make_env,
-    make_slot,
-    random_action,
-    refusals,
-)
+from evorl.envs.make import EnvSpec, adapted, find, make_env, refusals
+from evorl.envs.rebuilding import TRACES, Failures, make_slot, random_action
 from evorl.envs.spaces import Array, SpaceAdapter
 from evorl.errors import ConfigError
 
@@ -70,12 +61,14 @@ class VectorEnv(ABC):
 class SlotVectorEnv(VectorEnv):
     """Environments of which some can be stepped or restarted, while the others stay as they are."""
 
-    @abstractmethod
-    def play(self, actions: Actions, rows: Rows | None = None) -> Step:
-        """Steps K slots (None: all), by their own of all actions; starts no new episodes."""
+    seeds_some = True  # whether some slots can be given seeds, while the others stay as they are
 
     @abstractmethod
-    def restart(self, rows: Rows) -> Array:
+    def play(self, actions: Actions, rows: Rows | None = None) -> Step:
+        """Steps K slots (None: all) by actions [K, …]; starts no new episodes."""
+
+    @abstractmethod
+    def restart(self, rows: Rows, seeds: Sequence[int] | None = None) -> Array:
         """Starts new episodes in some slots; their observations [K, …]."""
 
     def step(self, actions: Actions) -> Step:
@@ -101,15 +94,15 @@ class SyncVectorEnv(SlotVectorEnv):
         """Starts an episode in every slot, each with its own seed."""
         return self._reset(range(self.num_envs), seeds)
 
-    def restart(self, rows: Rows) -> Array:
+    def restart(self, rows: Rows, seeds: Sequence[int] | None = None) -> Array:
         """Resets these environments."""
-        return self._reset(rows.tolist(), [None] * len(rows))
+        return self._reset(rows.tolist(), seeds or [None] * len(rows))
 
     def play(self, actions: Actions, rows: Rows | None = None) -> Step:
         """Steps these environments, one after another."""
         own = self.spaces.actions(actions)
         chosen = range(self.num_envs) if rows is None else rows.tolist()
-        found = [self._envs[row].step(own[row]) for row in chosen]
+        found = [self._envs[row].step(action) for row, action in zip(chosen, own, strict=True)]
         raw, rewards, terminated, truncated, infos = zip(*found, strict=True)
         obs = self.spaces.observations(np.stack(raw), copy=False)
         reward = np.array(rewards, np.float32).reshape(-1)  # some give arrays of one number
@@ -151,10 +144,13 @@ class AsyncVectorEnv(SlotVectorEnv):
         self._note(infos)
         return self.spaces.observations(raw)
 
-    def restart(self, rows: Rows) -> Array:
+    def restart(self, rows: Rows, seeds: Sequence[int] | None = None) -> Array:
         """Resets these environments."""
         mask = np.isin(np.arange(self.num_envs), rows)
-        raw, infos = self._vec.reset(options={"reset_mask": mask})
+        own: list[int | None] = [None] * self.num_envs
+        for row, seed in zip(rows.tolist(), seeds or (), strict=seeds is not None):
+            own[row] = seed
+        raw, infos = self._vec.reset(seed=own, options={"reset_mask": mask})
         self._note(infos)
         return self.spaces.observations(raw[rows], copy=False)
 
@@ -162,7 +158,7 @@ class AsyncVectorEnv(SlotVectorEnv):
         """Steps these environments, all at once; the others rest."""
         rows = np.arange(self.num_envs) if rows is None else rows
         own: list[Any] = [None] * self.num_envs
-        for row, action in zip(rows.tolist(), self.spaces.actions(actions[rows]), strict=True):
+        for row, action in zip(rows.tolist(), self.spaces.actions(actions), strict=True):
             own[row] = action
         raw, reward, terminated, truncated, infos = self._vec.step(own)
         failed = self._note(infos)
@@ -192,32 +188,34 @@ class AsyncVectorEnv(SlotVectorEnv):
 
 
 class Episodes:
-    """One seeded episode in each of M slots, for scoring; only slots still in theirs are stepped.
+    """M slots for seeded episodes, to score agents; each begins when it is told to.
 
-    A slot's last observation stays when its episode ended. An environment that raises in a step
-    ends its episode there.
+    `obs` [M, …] has every slot's latest observation, the last one where its episode has ended. An
+    environment that raises in a step ends its episode there.
     """
 
     def __init__(self, env: SlotVectorEnv) -> None:
         self._env, self.num_envs, self.spaces = env, env.num_envs, env.spaces  # M
         self.observation, self.action, self.failures = env.observation, env.action, env.failures
+        self.seeds_some = env.seeds_some  # else all begin at once, when all are over
+        self.max_episode_steps = env.max_episode_steps
+        self.obs: Array = np.zeros((self.num_envs, *env.observation.shape), env.observation.dtype)
 
-    def reset(self, seeds: Sequence[int]) -> Array:
-        """Starts every slot's episode; observations [M, …]."""
-        self._obs, self._live = self._env.reset(seeds), np.ones(self.num_envs, np.bool_)
-        return self._obs.copy()
+    def start(self, seeds: Sequence[int], slots: Rows) -> None:
+        """Begins an episode in each of K slots, with its own seed."""
+        if self.seeds_some:
+            self.obs[slots] = self._env.restart(slots, seeds)
+        else:
+            own = np.zeros(self.num_envs, np.int64)
+            own[slots] = seeds
+            self.obs[:] = self._env.reset(own.tolist())
 
-    def step(self, actions: Actions, active: Bools) -> tuple[Array, Floats, Bools]:
-        """Steps the active slots: observations [M, …], rewards [M] (0 elsewhere), ended now [M]."""
-        reward, ended = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, np.bool_)
-        rows = np.flatnonzero(active & self._live)
-        if rows.size:
-            step = self._env.play(actions, rows)
-            reward[rows], ended[rows] = step.reward, step.terminated | step.truncated
-            seen = slice(None) if step.failed is None else ~step.failed
-            self._obs[rows[seen]] = step.obs[seen]
-        self._live &= ~ended
-        return self._obs.copy(), reward, ended
+    def step(self, actions: Actions, slots: Rows) -> tuple[Floats, Bools]:
+        """Steps K slots by actions [K, …]: rewards [K], and whose episode has ended [K]."""
+        step = self._env.play(actions, slots)
+        seen = slice(None) if step.failed is None else ~step.failed
+        self.obs[slots[seen]] = step.obs[seen]
+        return step.reward, step.terminated | step.truncated
 
     def close(self) -> None:
         """Frees everything; safe at any time, also twice."""

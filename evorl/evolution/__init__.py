@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.evolution.explore import Space, Spaces
+    from evorl.evolution.explore import Space
     from evorl.evolution.lineage import (
         Ancestor,
         FitnessLine,

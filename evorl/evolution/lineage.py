@@ -49,8 +49,8 @@ class FitnessLine:
     own_steps: int  # training steps of this agent and its ancestors so far
     place: int
     id: int
-    fitness: float | None  # None: the agent is dead
-    error: float | None  # standard error of the mean over the episodes; None if it is not known
+    fitness: float | None  # None: the agent is dead, or no episode of it has ended
+    error: float | None  # standard error of the fitness over the episodes; None if it is not known
 
 
 _LINE: TypeAdapter[Birth | FitnessLine] = TypeAdapter(
@@ -61,7 +61,11 @@ _LINE: TypeAdapter[Birth | FitnessLine] = TypeAdapter(
 def birth(
     genome: Genome, place: int, parent: Genome | None, copied: int | None = None
 ) -> dict[str, Any]:
-    """The line of a new agent: of the start, or a copy of its parent at the end of `copied`."""
+    """The line of a new agent: of the start, or a copy of its parent at the end of `copied`.
+
+    A run's start (training/start.py) makes the first lines, and Evolve those of children; Record
+    writes these to lineage.jsonl.
+    """
     change = "initial" if parent is None else describe_change(parent, genome)
     return asdict(Birth("birth", genome.born, place, genome, change, copied))
 

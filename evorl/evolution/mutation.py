@@ -178,7 +178,7 @@ class Mutation:
         architectures, values = dict(parent.architectures), dict(parent.hyperparameters)
         genome = dataclasses.replace(parent, architectures=architectures, hyperparameters=values)
         online, target, m, v = ({n: x.clone() for n, x in part.items()} for part in state[:4])
-        own = AgentState(online, target, m, v, state.steps)
+        own = AgentState(online, target, m, v, state.updates)
         try:
             child, after = resolve("mutation", name)(genome, own, random)
             own_values = child.hyperparameters.items()  # numpy's are unknown to JSON

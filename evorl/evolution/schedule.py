@@ -70,7 +70,7 @@ class Schedule:
         return (f"# {one_line(heading)}\n" if heading else "") + text
 
 
-def schedule_of(config: RunConfig, ancestry: Sequence[Ancestor], steps: int) -> Schedule:
+def schedule_of(env: str, algorithm: str, ancestry: Sequence[Ancestor], steps: int) -> Schedule:
     """What the last of a line of descent trained with, up to `steps` of its own."""
     segments: list[Segment] = []
     for ancestor in ancestry:
@@ -80,7 +80,7 @@ def schedule_of(config: RunConfig, ancestry: Sequence[Ancestor], steps: int) -> 
         if not segments or segments[-1].hyperparameters != values:
             segments.append(Segment(ancestor.own_steps, values))
     shapes = ancestry[-1].genome.architectures
-    return Schedule(config.env.id, steps, shapes, tuple(segments), config.algorithm.name)
+    return Schedule(env, steps, shapes, tuple(segments), algorithm)
 
 
 def config_for_schedule(

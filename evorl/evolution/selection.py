@@ -9,7 +9,7 @@ it are children. Agents of equal fitness are ranked by index, the lowest first: 
 has learnt anything, the same few places change and the rest keep their different weights. Your own
 is a subclass, whose fields are its options: `selection: {kind: "my_module:Roulette", heat: 0.5}`.
 
-Legend: P agents, L latest evaluations, E episodes of each, n episodes.
+Legend: P agents, L latest evaluations, E episodes of each (NaN: none), n episodes.
 """
 
 import math
@@ -48,38 +48,47 @@ class Fitness:
 
     The mean has its own in closed form. For others it is the jackknife's, from the fitness without
     each of the episodes: the same for the mean, good for what is smooth, rough for a quantile.
+
+    `paired` says that all agents have played the same episodes, so that differences count one by
+    one. If not, an agent may have fewer than others: NaN is no return at all.
     """
 
-    def __init__(self, function: Callable[[Floats], float] = mean, name: str = "") -> None:
-        self.function, self.name = function, name or function.__name__
+    def __init__(
+        self, function: Callable[[Floats], float] = mean, name: str = "", paired: bool = True
+    ) -> None:
+        self.function, self.name, self.paired = function, name or function.__name__, paired
 
     @classmethod
-    def named(cls, name: str) -> "Fitness":
+    def named(cls, name: str, paired: bool = True) -> "Fitness":
         """The one that a configuration names."""
-        return cls(resolve("fitness", name), name)
+        return cls(resolve("fitness", name), name, paired)
 
     def __call__(self, returns: Floats) -> Floats:
-        """Each agent's [P] by returns [P, E] or [L, P, E]; -inf where one of them is not finite."""
+        """Each agent's [P] by returns [P, E] or [L, P, E]; -inf where one of them is not finite.
+
+        NaN if it has none.
+        """
         returns = returns.reshape(-1, *returns.shape[-2:])
         known = np.asarray(np.isfinite(returns).all(axis=(0, 2)))
-        if self.function is mean:
+        if self.function is mean and self.paired:
             values = np.where(known[None, :, None], returns, 0).mean(axis=(0, 2))
             return np.where(known & np.isfinite(values), values, -np.inf)
         return self._values(_by_episode(returns))
 
     def errors(self, returns: Floats) -> Floats:
         """The standard error of each agent's [P], from returns [P, E]; NaN where there is none."""
-        if (episodes := returns.shape[1]) < 2:
-            return np.full(len(returns), np.nan)
-        known = np.asarray(np.isfinite(returns).all(1))
-        if self.function is mean:
-            spread: Floats = np.where(known[:, None], returns, np.nan).std(1, ddof=1)
-            return spread / math.sqrt(episodes)
-        return np.where(known, _jackknife(self._without_each(returns.T)), np.nan)
+        return np.array([self._error(own) for own in returns])
 
     def lead(self, ahead: Floats, behind: Floats) -> tuple[Floats, Floats]:
-        """The lead on episodes [n] or [n, P] that both played, and its standard error (one: 0)."""
+        """The lead on episodes [n] or [n, P], and its standard error (of one that both played: 0).
+
+        Of unpaired ones [n, P] it is Welch's, infinite where either has less than two.
+        """
         with np.errstate(invalid="ignore"):  # the dead, whose lead nobody asks for
+            if not self.paired:
+                error = np.hypot(self.errors(ahead.T), self.errors(behind.T))
+                lead = self._values(ahead) - self._values(behind)
+                return lead, np.where(np.isnan(error), np.inf, error)
             if self.function is mean:
                 lead = (difference := ahead - behind).mean(axis=0)
             else:
@@ -104,7 +113,23 @@ class Fitness:
     def _without_each(self, returns: Floats) -> Floats:
         return np.stack([self._values(np.delete(returns, i, 0)) for i in range(len(returns))])
 
+    def _given(self, returns: Floats) -> Floats:
+        """Those that an agent has."""
+        return returns if self.paired else returns[~np.isnan(returns)]
+
+    def _error(self, returns: Floats) -> float:
+        """Of returns [n]; NaN if there is none."""
+        returns = self._given(returns)
+        if len(returns) < 2 or not np.isfinite(returns).all():
+            return np.nan
+        if self.function is mean:
+            return float(returns.std(ddof=1)) / math.sqrt(len(returns))
+        return float(_jackknife(self._without_each(returns)))
+
     def _value(self, returns: Floats) -> float:
+        returns = self._given(returns)
+        if not len(returns):
+            return np.nan
         if not np.isfinite(returns).all():
             return -np.inf
         who = f"evaluation.fitness: {self.name!r}"
@@ -147,9 +172,9 @@ class Selection(Section):
     )
     champion: Fraction = option(
         1.0,
-        "Probability that a child descends from the best agent ever seen instead, if its confirmed"
-        " score is above the parent's fitness; the best has at most as many children this way as"
-        " there are agents.",
+        "Probability that a child descends from the champion, the best agent ever seen as it was"
+        " then, and not from the parent selected, if the champion's confirmed score is above that"
+        " parent's fitness; it has at most as many children this way as there are agents.",
     )
 
     def parents(self, fitness: Floats, random: Generator) -> Ints:
@@ -162,10 +187,12 @@ class Selection(Section):
         """Parents [P] by the latest evaluations' returns [L, P, E]; ValueError if all are dead."""
         counted = np.where(alive[None, :, None], returns, -np.inf)
         values = fitness(counted)
-        living = np.isfinite(values)
-        if not living.any():
+        if not np.isfinite(values).any():
             raise ValueError("no agent is alive: none has a finite fitness")
-        return require_lead(self._parents(values, random), counted, self.min_gap, fitness)
+        parents = np.arange(len(values))
+        known = parents[~np.isnan(values)]  # others neither replace nor are replaced
+        parents[known] = known[self._parents(values[known], random)]
+        return require_lead(parents, counted, self.min_gap, fitness)
 
     def _parents(self, fitness: Floats, random: Generator) -> Ints:
         """What `parents` gives; the dead that it leaves in place become children of the best."""
@@ -240,12 +267,12 @@ def ranking(fitness: Floats) -> Ints:
 def require_lead(parents: Ints, returns: Floats, min_gap: float, fitness: Fitness = MEAN) -> Ints:
     """The same parents, but an agent stays unless its parent's lead in returns [L, P, E] is clear.
 
-    All play the same episodes: it is a paired difference, and must be more than `min_gap` of its
+    If all play the same episodes, it is a paired difference. It must be more than `min_gap` of its
     standard errors. The dead are replaced all the same, and min_gap = 0 holds nobody.
     """
     if min_gap == 0:
         return parents.copy()
     episodes = _by_episode(returns)
     lead, error = fitness.lead(episodes[:, parents], episodes)
-    dead = ~np.isfinite(returns).all(axis=(0, 2))
+    dead = fitness(returns) == -np.inf
     return np.where(dead | (lead > min_gap * error), parents, np.arange(len(parents)))

@@ -149,10 +149,10 @@ def learning_shares(state: AgentState, layer: UnitAxes) -> Tensor:
 
 def dormant_units(state: AgentState, layer: UnitAxes) -> Tensor:
     """Which units [size] learn nothing; of layers that are tied, the first one decides."""
-    return (learning_shares(state, layer)[0] < DORMANT) & (state.steps >= MEMORY)
+    return (learning_shares(state, layer)[0] < DORMANT) & (state.updates >= MEMORY)
 
 
-class Changed(NamedTuple):
+class ChangedAgent(NamedTuple):
     """A network after a change."""
 
     architecture: Architecture
@@ -161,7 +161,7 @@ class Changed(NamedTuple):
 
 def add_units(
     architecture: Architecture, state: AgentState, layer: UnitAxes, count: int, random: Generator
-) -> Changed:
+) -> ChangedAgent:
     """More units or channels: copies of lively ones, with noise, that nothing listens to yet.
 
     Under LayerNorm they have no noise, come from all units that are not dormant, and are moved to
@@ -190,12 +190,12 @@ def add_units(
     m, v = (_take(moment, axes, index) for moment in (state.m, state.v))
     m, v = _fill(m, axes, new, 0), _fill(v, axes, new, NEW)
     changed = _resized(architecture, layer, layer.size + count)
-    return Changed(changed, AgentState(online, target, m, v, state.steps))
+    return ChangedAgent(changed, AgentState(online, target, m, v, state.updates))
 
 
 def remove_units(
     architecture: Architecture, state: AgentState, layer: UnitAxes, count: int
-) -> Changed:
+) -> ChangedAgent:
     """Fewer units or channels: without those whose outgoing weights are smallest."""
     by_axis = (_by_unit(state.online, axis, layer.size).double() for axis in layer.outgoing)
     silence = torch.zeros(layer.size, dtype=torch.float64)
@@ -204,12 +204,12 @@ def remove_units(
     axes = layer.incoming + layer.outgoing
     online, target, m, v = (_take(part, axes, kept) for part in state[:4])
     changed = _resized(architecture, layer, layer.size - count)
-    return Changed(changed, AgentState(online, target, m, v, state.steps))
+    return ChangedAgent(changed, AgentState(online, target, m, v, state.updates))
 
 
 def add_layer(
     architecture: Architecture, state: AgentState, after: int, random: Generator
-) -> Changed:
+) -> ChangedAgent:
     """A gated layer behind a hidden layer, its gate shut: what it computes does not enter yet."""
     k, width = after + 1, architecture.hidden[after]
     drawn = random.normal(0, np.sqrt(2 / width), (width, width))
@@ -233,10 +233,10 @@ def add_layer(
         hidden=(*architecture.hidden[:k], width, *architecture.hidden[k:]),
         gated=(*architecture.gated[:k], True, *architecture.gated[k:]),
     )
-    return Changed(changed, AgentState(online, target, m, v, state.steps))
+    return ChangedAgent(changed, AgentState(online, target, m, v, state.updates))
 
 
-def remove_layer(architecture: Architecture, state: AgentState) -> Changed:
+def remove_layer(architecture: Architecture, state: AgentState) -> ChangedAgent:
     """One layer less: the gated one whose gate is most nearly shut, else the last.
 
     Then the head reads the one before with the weights it has, and with zeros beyond.
@@ -261,7 +261,7 @@ def remove_layer(architecture: Architecture, state: AgentState) -> Changed:
         hidden=architecture.hidden[:k] + architecture.hidden[k + 1 :],
         gated=architecture.gated[:k] + architecture.gated[k + 1 :],
     )
-    return Changed(changed, AgentState(online, target, m, v, state.steps))
+    return ChangedAgent(changed, AgentState(online, target, m, v, state.updates))
 
 
 def reset_dormant(
@@ -283,7 +283,7 @@ def _reset(state: AgentState, layer: UnitAxes, units: Tensor, random: Generator)
         _fill(part, layer.outgoing, units, 0) for part in (state.online, state.target)
     )
     m, v = _fill(state.m, axes, units, 0), _fill(state.v, axes, units, NEW)
-    # of fan in, as in initialization.py
+    # of fan in, as in fresh_parameters
     bound = 1 / np.sqrt(online[layer.incoming[0].segment].numel() / layer.size)
     for segment, axis, *_ in layer.incoming:
         shape = list(online[segment].shape)
@@ -294,7 +294,7 @@ def _reset(state: AgentState, layer: UnitAxes, units: Tensor, random: Generator)
         for weights in (online, target):
             old = weights[segment]
             weights[segment] = old.index_copy(axis, units.to(old.device), values.to(old))
-    return AgentState(online, target, m, v, state.steps)
+    return AgentState(online, target, m, v, state.updates)
 
 
 def _donors(

@@ -41,6 +41,14 @@ class Moments(NamedTuple):
         parts = (own.double(), distance, distance * distance)
         return torch.cat(parts, 2).sum(1)
 
+    def moved(self, sums: Tensor, mean: Tensor) -> Tensor:
+        """Sums [P, 1 + 2K] of distances from another mean [P, K] as `merge_` wants them."""
+        size = self.mean.shape[1]
+        new, first, second = torch.split(sums, [1, size, size], 1)
+        shift = mean.double() - self.mean.double()
+        moved = (new, first + new * shift, second + 2 * shift * first + new * shift * shift)
+        return torch.cat(moved, 1)
+
     def merge_(self, sums: Tensor) -> None:
         """Take in samples by Chan's parallel formula, in place; without any all bits stay."""
         size = self.mean.shape[1]

@@ -6,7 +6,13 @@ from evorl import lazy_door
 
 if TYPE_CHECKING:
     from evorl.reporting.console import Console, as_text, show_warnings_on
-    from evorl.reporting.generation_table import Evaluated, headline, hyperparameter_line, ranking
+    from evorl.reporting.generation_table import (
+        Evaluated,
+        actors_line,
+        headline,
+        hyperparameter_line,
+        ranking,
+    )
     from evorl.reporting.page import render, write_page
     from evorl.reporting.run_data import read_payload
     from evorl.reporting.server import Dashboard

@@ -60,6 +60,7 @@ class RunReader:
             found[f"{name}/layers"] = fmean(map(len, each))
             found[f"{name}/units"] = fmean(map(sum, each))
         found |= {f"time/{stage}": share for stage, share in line["shares"].items()}
+        found |= _actors(line)
         found |= self._fitness(line)
         return {name: float(value) for name, value in found.items() if value is not None}
 
@@ -104,6 +105,16 @@ class RunReader:
             for name, values in hyperparameters.items()
             if name in self._evolving or any(value != self._common.get(name) for value in values)
         }
+
+
+def _actors(line: Mapping[str, Any]) -> dict[str, float]:
+    """What there is to tell of actors, where there are any."""
+    told = dict(line.get("actors") or {})
+    refused = told.pop("refused", {})
+    found = {f"actors/{name}": value for name, value in told.items()}
+    if told:
+        found["actors/refused"] = sum(refused.values())
+    return found | {f"actors/refused_{reason}": count for reason, count in refused.items()}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -6,7 +6,7 @@ lineage before they are measured. Neither torch nor the classes of a configurati
 """
 
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
@@ -17,12 +17,12 @@ from typing import Any
 from evorl.evolution import Lineage, describe_architectures, left
 from evorl.reporting.page import plain
 from evorl.runs import (
-    BEST,
     CONFIG,
     METRICS,
     SCHEDULE,
     SUMMARY,
     RunDirectory,
+    RunState,
     compare_runs,
     parse_json,
     read_bytes,
@@ -32,9 +32,11 @@ from evorl.runs import (
     state_of,
 )
 
-BEST_AGENT = f"{BEST}/agent.json"
 AXES = {"log": "log", "reverse_log": "reverse_log", "power_of_two": "log2"}
 WIDE = 8.0  # a range that spans this many times its least value is drawn on a log axis
+
+# What a line of metrics tells of actors, beside what was refused.
+ACTORS = ("alive", "messages", "lag", "max_lag", "queue", "frames_per_second", "lost", "gone")
 
 Rows = Sequence[dict[str, Any]]
 
@@ -71,19 +73,21 @@ def read_run(directory: RunDirectory) -> dict[str, Any]:
         measured = {
             "headline": _headline(directory, rows),
             "rows": _columns(rows),
+            "actors": _actors(rows, state.actors),
             "agents": list(_agents(rows, lineage, moving)),
         }
+    best = _best(directory, lineage)
     return {
         "path": str(path),
         "state": state.state,
         **configured,
         **measured,
-        "best": _read_best(path, lineage),
+        "best": best,
         "hyperparameters": moving,
         "fixed": fixed,
         "effects": mutation_effects(lineage),
-        "commands": _commands(path),
-        "warnings": [state.problem] if state.problem else [],
+        "commands": _commands(path, state, bool(best)),
+        "warnings": list(_warnings(state)),
     }
 
 
@@ -94,6 +98,23 @@ def _columns(rows: Rows) -> dict[str, Any]:
     spent = (after - before if after >= before else after for before, after in pairwise(seconds))
     return {name: [row[name] for row in rows] for name in names} | {
         "seconds": list(accumulate(spent))
+    }
+
+
+def _actors(rows: Rows, wanted: int) -> dict[str, Any] | None:
+    """What the learner has told of its actors, by row; None of a run without any.
+
+    A run that resumes may have others, or none: then a row has None.
+    """
+    told = [row.get("actors") or {} for row in rows]
+    if not any(told):
+        return None
+    return {
+        "wanted": wanted,
+        "figures": {
+            name: [float(one[name]) if name in one else None for one in told] for name in ACTORS
+        },
+        "refused": dict(sum((Counter(one.get("refused", {})) for one in told), Counter[str]())),
     }
 
 
@@ -111,15 +132,10 @@ def _headline(directory: RunDirectory, rows: Rows) -> dict[str, Any]:
     }
 
 
-def _read_best(run: Path, lineage: Lineage) -> dict[str, Any] | None:
+def _best(directory: RunDirectory, lineage: Lineage) -> dict[str, Any] | None:
     """The confirmed best agent; None if there is none, or if it is just being replaced."""
-    if not (path := run / BEST_AGENT).exists():
-        return None
-    with _reading(path):
-        known = parse_json(read_bytes(path))
-        id, facts = known["genome"]["id"], known["facts"]
-        best = {"id": id} | {name: facts[name] for name in ("generation", "fitness", "confirmed")}
-    return best if id in lineage.births else None
+    best = directory.best_agent()
+    return None if best is None or best.id not in lineage.births else best._asdict()
 
 
 def _agents(rows: Rows, lineage: Lineage, moving: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -215,16 +231,23 @@ def _summary(changes: list[float]) -> dict[str, Any]:
     }
 
 
-def _commands(path: Path) -> dict[str, str]:
-    """How to train it again, to resume it, and to look into it."""
+def _warnings(state: RunState) -> Iterator[str]:
+    if state.problem is not None:
+        yield ("The run has failed: " if state.state == "failed" else "") + state.problem
+
+
+def _commands(path: Path, state: RunState, has_best: bool) -> dict[str, str]:
+    """How to train it again, to resume it, and to look into it: those that this run is fit for."""
     run, config, schedule = (shlex.quote(str(path / name)) for name in ("", CONFIG, SCHEDULE))
-    replayed = f" --replay-schedule {schedule}" if (path / SCHEDULE).exists() else ""
-    return {
-        "again": f"evorl train {config} name=again{replayed}",
-        "resume": f"evorl resume {run}",
-        "lineage": f"evorl lineage {run}",
-        "schedule": f"evorl schedule {run} > schedule.yaml",
+    follows = (path / SCHEDULE).exists()
+    replayed = f" --replay-schedule {schedule}" if follows else ""
+    known = {
+        "again": (f"evorl train {config} name=again{replayed}", state.state != "failed"),
+        "resume": (f"evorl resume {run}", state.resumable),
+        "lineage": (f"evorl lineage {run}", has_best),
+        "schedule": (f"evorl schedule {run} > schedule.yaml", has_best and not follows),
     }
+    return {name: command for name, (command, fits) in known.items() if fits}
 
 
 def read_payload(paths: Sequence[Path]) -> dict[str, Any]:

@@ -23,11 +23,13 @@ from urllib.parse import parse_qs, quote, urlsplit
 from evorl import __version__
 from evorl.errors import EvorlError, RunError
 from evorl.reporting.page import plain, render
-from evorl.reporting.run_data import BEST_AGENT, payload
+from evorl.reporting.run_data import payload
 from evorl.runs import (
     BEST,
+    BEST_AGENT,
     CHECKPOINTS,
     CONFIG,
+    FAILURE,
     LINEAGE,
     LOCK,
     METRICS,
@@ -42,7 +44,7 @@ from evorl.runs import (
     state_of,
 )
 
-FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, SCHEDULE, LOCK, CHECKPOINTS, BEST, BEST_AGENT)
+FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, FAILURE, SCHEDULE, LOCK, CHECKPOINTS, BEST, BEST_AGENT)
 MILLISECONDS = 3000  # between two questions of a page for newer data
 HEADERS = {
     "Cache-Control": "no-store",

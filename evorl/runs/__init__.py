@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         Interface,
         SavedAgent,
         load_agent,
-        make_algorithm,
+        load_algorithm,
         save_agent,
         write_facts,
     )
@@ -23,21 +23,26 @@ if TYPE_CHECKING:
         compare_runs,
         interquartile_mean,
         interval,
+        read_finished,
         read_runs,
         summarise_group,
     )
     from evorl.runs.directory import (
         BEST,
+        BEST_AGENT,
         CHECKPOINTS,
         CONFIG,
+        FAILURE,
         LINEAGE,
         LOCK,
         METRICS,
         SCHEDULE,
         SUMMARY,
-        Estimate,
+        TOKEN,
         RunDirectory,
+        Summary,
     )
+    from evorl.runs.figures import Estimate, decimals
     from evorl.runs.files import atomic_write, parse_json, read_bytes, read_lines, reason, run_error
     from evorl.runs.resume import find_started, make_checkpoints, reopen, with_known_choices
     from evorl.runs.status import RunState, find_runs, is_run, last_change, runs_below, state_of

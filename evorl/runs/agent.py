@@ -178,7 +178,7 @@ def read_agent(folder: str | Path) -> SavedAgent:
     raise run_error(folder, problem)
 
 
-def make_algorithm(values: Mapping[str, Any]) -> Algorithm:
+def load_algorithm(values: Mapping[str, Any]) -> Algorithm:
     """The algorithm that an agent was trained with; ConfigError if it cannot be had."""
     try:
         found: Algorithm = resolve("algorithm", values["name"]).model_validate(dict(values))
@@ -214,7 +214,7 @@ class Agent(nn.Module):
     @cached_property
     def algorithm(self) -> Any:
         """The algorithm that trained it; a user's own module is imported here, not on loading."""
-        return make_algorithm(self.saved.algorithm)
+        return load_algorithm(self.saved.algorithm)
 
     def forward(self, obs: Tensor, mask: Tensor | None = None) -> Tensor:
         """Actions [B, ...] for the environment's observations [B, ...]."""

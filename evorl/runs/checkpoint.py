@@ -19,7 +19,7 @@ from evorl.runs.files import reason, sync
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = 4
+FORMAT = 5
 MANIFEST, SUFFIX, NEW = "manifest.json", ".safetensors", ".new"
 PLACE = "generation-{:06d}"
 CHANGED = "it is not what was written: its checksum is another"

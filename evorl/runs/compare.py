@@ -14,12 +14,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
+from os.path import exists  # False for a name that is too long, too
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from evorl.runs.directory import SCHEDULE, Estimate, RunDirectory
+from evorl.errors import EvorlError, RunError
+from evorl.runs.directory import SCHEDULE, RunDirectory
+from evorl.runs.figures import Estimate
 from evorl.runs.files import read_bytes
+from evorl.runs.status import state_of
 
 if TYPE_CHECKING:  # here and below: whoever reads figures need not load what computes them
     import numpy as np
@@ -27,6 +31,7 @@ if TYPE_CHECKING:  # here and below: whoever reads figures need not load what co
 
 RESAMPLES = 10_000
 BATCH = 1000  # resamples in memory at once
+CONFIDENCE = 0.95
 TOLERANCE = 0.05  # by which budgets may differ before a comparison says so
 # Options in which runs of one group may differ: they do not change what agents learn.
 APART = ("name", "seed", "run", "compile", "tracking", "checkpoint")
@@ -54,7 +59,7 @@ class Run(NamedTuple):
     steps: int  # environment steps of training and evaluation
 
 
-class Group(NamedTuple):
+class RunGroup(NamedTuple):
     """Runs of one configuration in one environment."""
 
     label: str
@@ -88,7 +93,7 @@ class Improvement(NamedTuple):
 class Comparison(NamedTuple):
     """Groups in every environment, and each against each."""
 
-    groups: dict[str, list[Group]]  # by environment
+    groups: dict[str, list[RunGroup]]  # by environment
     improvements: list[Improvement]
     warnings: list[str]
 
@@ -96,6 +101,29 @@ class Comparison(NamedTuple):
 def read_runs(paths: Iterable[str | Path]) -> list[Run]:
     """The finished runs of these directories; RunError if one is not finished."""
     return [_read_run(RunDirectory.open(path)) for path in paths]
+
+
+def read_finished(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Those of the paths that are finished runs, and why the others are left out.
+
+    RunError if none is left, or where there is nothing at all.
+    """
+    runs, left_out = [], []
+    for path in paths:
+        try:
+            directory = RunDirectory.open(path)
+            if directory.finished:
+                runs.append(_read_run(directory))
+            else:
+                left_out.append(f"{path}: {state_of(path).state}, not finished")
+        except EvorlError as error:
+            if not exists(path):
+                raise
+            left_out.append(str(error))
+    if not runs:
+        others = "; nor is any other of these" if len(left_out) > 1 else ""
+        raise RunError(f"{left_out[0]}{others}")
+    return runs, left_out
 
 
 def compare_runs(runs: Sequence[Run]) -> Comparison:
@@ -110,7 +138,7 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
         for place, _ in differences([group[0].options for group in groups.values()])
     )
     found = {
-        env: [Group(_label(group[0], different), group) for group in groups.values()]
+        env: [RunGroup(_label(group[0], different), group) for group in groups.values()]
         for env, groups in by_env.items()
     }
     improvements = [
@@ -134,7 +162,7 @@ def _read_run(directory: RunDirectory) -> Run:
     return Run(directory.path, name, env, seed, known, summary.mean.value, steps)
 
 
-def _warnings(env: str, groups: Sequence[Group]) -> Iterator[str]:
+def _warnings(env: str, groups: Sequence[RunGroup]) -> Iterator[str]:
     least, most = (edge(group.steps for group in groups) for edge in (min, max))
     if most > (1 + TOLERANCE) * least:
         more = 100 * (most / max(1, least) - 1)
@@ -171,24 +199,39 @@ def _label(run: Run, places: Iterable[str]) -> str:
 
 def interquartile_mean(samples: Floats, axis: int = -1) -> Floats:
     """The mean without the lowest and the highest quarter."""
-    from scipy import stats
+    import numpy as np
 
-    trimmed: Floats = stats.trim_mean(samples, 0.25, axis=axis)
-    return trimmed
+    ordered = np.moveaxis(samples, axis, -1)
+    count = ordered.shape[-1]
+    cut = count // 4
+    middle = np.partition(ordered, (cut, count - cut - 1), axis=-1)[..., cut : count - cut]
+    mean: Floats = middle.mean(-1)
+    return mean
 
 
 def interval(
     samples: Sequence[Floats], random: "np.random.Generator", statistic: Callable[..., Any]
 ) -> Estimate:
     """A statistic of one or several samples, each of which is resampled by itself."""
-    from scipy import stats
+    import numpy as np
 
     value = float(statistic(*samples, axis=-1))
     if min(len(sample) for sample in samples) < 2:
         return Estimate(value, math.nan, math.nan)
-    how: dict[str, Any] = {"n_resamples": RESAMPLES, "batch": BATCH, "method": "percentile"}
-    found = stats.bootstrap(tuple(samples), statistic, vectorized=True, rng=random, **how)
-    return Estimate(value, *map(float, found.confidence_interval))
+    found = []
+    for done in range(0, RESAMPLES, BATCH):
+        rows = min(BATCH, RESAMPLES - done)
+        drawn = [own[random.integers(0, len(own), (rows, len(own)))] for own in samples]
+        found.append(statistic(*drawn, axis=-1))
+    ordered, tail = np.sort(np.concatenate(found)), (1 - CONFIDENCE) / 2
+    return Estimate(value, _quantile(ordered, tail), _quantile(ordered, 1 - tail))
+
+
+def _quantile(ordered: Floats, share: float) -> float:
+    """Between two of them, linearly."""
+    place = share * len(ordered) + (1 - share)
+    after, rest = int(place), place % 1
+    return float((1 - rest) * ordered[after - 1] + rest * ordered[after])
 
 
 def summarise_group(scores: "npt.ArrayLike") -> GroupSummary:

@@ -6,15 +6,15 @@ the classes of a configuration.
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, count
-from math import isnan
 from os.path import exists, isfile  # False for a name that is too long, too
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from evorl.config import read_yaml
-from evorl.errors import RunError
+from evorl.errors import EvorlError, RunError, one_line, raised
+from evorl.runs.figures import Estimate
 from evorl.runs.files import (
     append_lines,
     atomic_write,
@@ -35,23 +35,12 @@ if TYPE_CHECKING:
     from evorl.runs.agent import SavedAgent
 
 CONFIG, SUMMARY, BEST, CHECKPOINTS = "config.yaml", "summary.json", "best", "checkpoints"
+BEST_AGENT, FAILURE = f"{BEST}/agent.json", "failure.json"
 LINEAGE, METRICS, SCHEDULE, LOCK = "lineage.jsonl", "metrics.jsonl", "schedule.yaml", ".lock"
+TOKEN = "actors-token"  # what lets actors join
 # All that a run writes before config.yaml, which says that it has begun.
 BEFORE_CONFIG = {LINEAGE, SCHEDULE, f"{CONFIG}.new", f"{SCHEDULE}.new", LOCK}
 LOCK_WAIT = 0.25  # seconds: another process may only be looking whether the lock is held
-
-
-class Estimate(NamedTuple):
-    """A figure and its 95 % interval, which is NaN where a single sample says nothing about it."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def known(self) -> bool:
-        """Whether there is an interval."""
-        return not isnan(self.low)
 
 
 class Summary(NamedTuple):
@@ -64,6 +53,23 @@ class Summary(NamedTuple):
     evaluation_steps: int
 
 
+class BestAgent(NamedTuple):
+    """What a run knows of its best agent, without its weights."""
+
+    id: int
+    generation: int  # at whose end it was the best
+    own_steps: int  # training steps of its line until then
+    fitness: float
+    confirmed: float | None  # on further episodes
+
+
+class Failure(NamedTuple):
+    """Why a run has ended before it was finished."""
+
+    reason: str  # what, and what to do, in one line
+    lasting: bool  # it would end so again if it resumed as it is
+
+
 class RunDirectory:
     """runs/<name>/: config.yaml, metrics.jsonl, lineage.jsonl, summary.json, best/.
 
@@ -72,6 +78,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._trains = False  # in this process
 
     @classmethod
     def create(
@@ -123,9 +130,25 @@ class RunDirectory:
         except KeyboardInterrupt as error:
             error.add_note(f"resume with evorl resume {self.path}")
             raise
+        except Exception as error:
+            if self._trains and not self.finished:
+                with suppress(RunError):  # there may be no room for it
+                    self._write_failure(error)
+            raise
         finally:  # removed while it is held: whoever waits for it sees that it is gone
             path.unlink(missing_ok=True)
             lock.release()
+
+    def token(self) -> str:
+        """What lets actors join, for this user alone; it is the same when the run resumes."""
+        from evorl.bus import check_token, new_token
+
+        path = self.path / TOKEN
+        if not path.exists():
+            with write_errors(path):
+                path.with_name(f"{TOKEN}.new").touch(0o600)
+            atomic_write(path, new_token() + "\n")
+        return check_token(read_bytes(path).decode(errors="replace").strip(), str(path))
 
     def _clean(self) -> None:
         """Remove what a kill has left: half of a file or folder, and a start without its config."""
@@ -138,6 +161,28 @@ class RunDirectory:
                     shutil.rmtree(path)
                 else:
                     path.unlink()
+
+    def begin(self) -> None:
+        """It trains from now on: what goes wrong is its failure, and one from before is over."""
+        self._trains = True
+        (self.path / FAILURE).unlink(missing_ok=True)
+
+    def _write_failure(self, error: Exception) -> None:
+        failure = Failure(one_line(raised(error)), lasting=False)
+        if isinstance(error, EvorlError):
+            failure = Failure(str(error), error.lasting)
+        atomic_write(self.path / FAILURE, strict_json(failure._asdict(), indent=2) + "\n")
+
+    def failure(self) -> Failure | None:
+        """Why the run has ended, if by an error; not of one that is finished, or trains again."""
+        path = self.path / FAILURE
+        if self.finished or not path.exists():
+            return None
+        try:
+            known = parse_json(read_bytes(path))
+            return Failure(one_line(field(known, "reason", str)), field(known, "lasting", bool))
+        except ValueError as error:
+            raise run_error(path, f"not a failure of this version: {error}") from None
 
     @property
     def running(self) -> bool:
@@ -166,11 +211,18 @@ class RunDirectory:
     def options(self) -> dict[str, Any]:
         """The configuration as plain data, by section, not validated."""
         data = read_yaml(self.path / CONFIG)
+        self._text(data, "env.id")
+        return dict(data)
+
+    def option(self, where: str) -> str:
+        """One of them that is a text, such as `env.id`."""
+        return self._text(self.options(), where)
+
+    def _text(self, data: Any, where: str) -> str:
         try:
-            field(data, "env.id", str)
+            return field(data, where, str)
         except ValueError as error:
             raise run_error(self.path / CONFIG, str(error)) from None
-        return dict(data)
 
     def write_schedule(self, schedule: "Schedule") -> None:
         """The schedule that the run follows."""
@@ -258,6 +310,22 @@ class RunDirectory:
             save_agent(aside, agent)
             shutil.rmtree(best, ignore_errors=True)
             aside.rename(best)
+
+    def best_agent(self) -> BestAgent | None:
+        """What is known of the best agent so far; None if there is none."""
+        path = self.path / BEST_AGENT
+        if not path.exists():
+            return None
+        try:
+            known = parse_json(read_bytes(path))
+            generation = field(known, "facts.generation", int)
+            steps = field(known, "facts.own_steps", int)
+            fitness, confirmed = field(known, "facts.fitness", float), None
+            if known["facts"].get("confirmed") is not None:
+                confirmed = field(known, "facts.confirmed", float)
+            return BestAgent(field(known, "genome.id", int), generation, steps, fitness, confirmed)
+        except ValueError as error:
+            raise run_error(path, f"not an agent of this version: {error}") from None
 
     def best(self) -> "SavedAgent":
         """The best agent so far; RunError if there is none."""

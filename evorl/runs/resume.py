@@ -15,7 +15,8 @@ from evorl.runs.files import run_error
 
 # What may change when a run resumes: none of it touches what agents learn, but for last digits.
 SECTIONS = ("name", "run", "budget", "mesh", "compile", "checkpoint", "tracking")
-CHANGEABLE: dict[str, Any] = {"env": {"max_failures"}, **dict.fromkeys(SECTIONS, True)}
+PARTS = {"env": {"max_failures"}, "actors": {"place"}}
+CHANGEABLE: dict[str, Any] = {**PARTS, **dict.fromkeys(SECTIONS, True)}
 
 
 def make_checkpoints(

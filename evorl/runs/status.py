@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from evorl.errors import EvorlError
-from evorl.runs.directory import CONFIG, LINEAGE, METRICS, SUMMARY, Estimate, RunDirectory
+from evorl.runs.directory import CONFIG, FAILURE, LINEAGE, METRICS, SUMMARY, RunDirectory
+from evorl.runs.figures import Estimate
 from evorl.runs.files import field, parse_json, read_lines, reason, run_error
 
-State = Literal["running", "finished", "stopped", "damaged"]
+State = Literal["running", "finished", "stopped", "failed", "damaged"]
 OWN = (METRICS, LINEAGE, SUMMARY)  # that a folder has from a run and nothing else
 DEPTH = 3  # folders in which runs are looked for, one below the other
 
@@ -28,7 +29,10 @@ class RunState(NamedTuple):
     best: float | None = None  # confirmed fitness of the best agent so far
     score: Estimate | None = None  # on held-out episodes, of a finished run
     changed: float = 0.0  # when something was last written: seconds since 1970
-    problem: str | None = None  # what is damaged
+    problem: str | None = None  # what is damaged, or why it failed and what to do
+    resumable: bool = False  # evorl resume continues it
+    actors: int = 0  # that are to play
+    alive: int | None = None  # of them at the end of the latest generation
 
     def to_json(self) -> dict[str, Any]:
         """For scripts."""
@@ -69,14 +73,19 @@ def state_of(path: Path) -> RunState:
     running = directory.running  # before anything is read: a run that ends meanwhile is no damage
     known = RunState(path, "running" if running else "stopped", changed=last_change(path))
     try:
+        if not running:
+            known = _ended(known, directory)
         options = RunDirectory.open(path).options()
-        known = known._replace(env=options["env"]["id"])
+        known = known._replace(env=options["env"]["id"], actors=_actors(options))
         steps, evaluation = 0, 0
         if lines := read_lines(path / METRICS):
             last = parse_json(lines[-1])
             steps, evaluation = field(last, "env_steps", int), field(last, "evaluation_steps", int)
             best = None if last.get("best") is None else field(last, "best", float)
-            known = known._replace(generation=field(last, "generation", int), best=best)
+            alive = None if last.get("actors") is None else field(last, "actors.alive", int)
+            known = known._replace(
+                generation=field(last, "generation", int), best=best, alive=alive
+            )
         if directory.finished:
             summary = directory.summary()
             steps, evaluation = summary.env_steps, summary.evaluation_steps
@@ -85,16 +94,31 @@ def state_of(path: Path) -> RunState:
         spent = steps + (evaluation if field(options, "budget.counts", str) == "all" else 0)
         return known._replace(env_steps=steps, budget=budget, share=spent / max(1, budget))
     except EvorlError as error:
-        return known._replace(state="damaged", problem=str(error))
+        return known._replace(state="damaged", problem=str(error), resumable=False)
     except ValueError as error:
         damage = run_error(path, f"{CONFIG} or the last line of {METRICS}: {error}")
-        return known._replace(state="damaged", problem=str(damage))
+        return known._replace(state="damaged", problem=str(damage), resumable=False)
+
+
+def _ended(known: RunState, directory: RunDirectory) -> RunState:
+    """Of a run that no process trains: why, and whether it can continue."""
+    if directory.finished:
+        return known
+    if (failure := directory.failure()) is None:
+        return known._replace(resumable=True)
+    return known._replace(state="failed", problem=failure.reason, resumable=not failure.lasting)
+
+
+def _actors(options: dict[str, Any]) -> int:
+    """How many a run is to have; older ones say nothing of them."""
+    mesh = options.get("mesh")
+    return field(mesh, "actors", int) if isinstance(mesh, dict) and "actors" in mesh else 0
 
 
 def last_change(path: Path) -> float:
     """When the run last wrote something, in seconds since 1970; 0 if nothing of it can be seen."""
     times = [0.0]
-    for name in (CONFIG, METRICS, LINEAGE, SUMMARY):
+    for name in (CONFIG, METRICS, LINEAGE, SUMMARY, FAILURE):
         with suppress(OSError):  # not there, or not any more
             times.append((path / name).stat().st_mtime)
     return max(times)

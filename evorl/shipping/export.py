@@ -22,7 +22,7 @@ from torch.export import Dim
 
 import evorl
 from evorl.errors import ConfigError, EvorlError, RunError
-from evorl.networks import NetworkSpec
+from evorl.networks import NORMALIZER, NetworkSpec
 from evorl.runs import Agent, SavedAgent, load_agent, save_agent, write_facts
 from evorl.seeding import generator
 
@@ -193,7 +193,25 @@ def random_observations(agent: SavedAgent, count: int, random: np.random.Generat
     if spec.one_hot:
         states = interface.observation_start + random.integers(spec.inputs, size=count)
         return states.astype(dtype)
+    if spec.normalize:
+        return _usual(agent, random.normal(size=(count, spec.inputs))).reshape(shape)
     if dtype.kind == "f":
         return random.normal(size=shape).astype(dtype)
     highest = round(1 / spec.scale) if dtype == np.uint8 else 1 if dtype.itemsize == 1 else 100
     return random.integers(highest + 1, size=shape).astype(dtype)
+
+
+def _usual(agent: SavedAgent, normal: Array) -> Array:
+    """Observations [count, inputs] such as the agent has seen, of standard normal numbers.
+
+    Others would be clipped: a model's outputs would be those of a few corners.
+    """
+    dtype = np.dtype(agent.interface.dtype)
+    mean, var = (
+        agent.parameters[f"{NORMALIZER}.obs_{name}"].double().numpy() for name in ("mean", "var")
+    )
+    found: Array = (mean + np.sqrt(var) * normal) / agent.spec.scale
+    if dtype.kind != "f":
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        found = np.rint(found).clip(low, high)
+    return found.astype(dtype)

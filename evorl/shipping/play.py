@@ -25,7 +25,7 @@ from evorl.pipeline import POPULATION, Snapshot
 from evorl.reporting import Console
 from evorl.runs import Agent, Interface, RunDirectory, SavedAgent, make_checkpoints
 from evorl.seeding import held_out
-from evorl.training import env_spec, make_algorithm, make_networks
+from evorl.training import checked_algorithm, env_spec, make_networks
 
 FPS = 30.0  # where the environment does not say
 SMALLEST = 160  # pixels of the shorter side: smaller pictures are enlarged by a whole factor
@@ -105,7 +105,7 @@ def _of_checkpoint(
         agents.genomes[places[id]],
         specs,
         agents.states[places[id]].online,
-        make_algorithm(config).model_dump(mode="json"),
+        checked_algorithm(config).model_dump(mode="json"),
         Interface.of(spaces),
         {"env": config.env.id, "place": places[id], "checkpoint": checkpoint.path.name},
     )

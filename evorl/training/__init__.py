@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.training.build import env_spec, make_algorithm, make_networks, observation_spec
+    from evorl.training.actor_setup import start_world
+    from evorl.training.agents import checked_algorithm, env_spec, make_networks, observation_spec
+    from evorl.training.joining import join, read_token
+    from evorl.training.on_ray import Ask, train_on_ray
     from evorl.training.score import Score, alone, estimate, play_alone, score_run
     from evorl.training.start import Resume, ending_on_signals, make_run, start_run
-    from evorl.training.trainer import Result, train
+    from evorl.training.trainer import Result, evaluate_last, train
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -1,50 +1,59 @@
-"""From a configuration to the parts of a run; each part can also be made by hand, without one."""
+"""From a configuration to the parts and stages of a run; trainer.py has the stages in their order.
+
+Each part can also be made by hand, without a configuration.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from evorl import pipeline
-from evorl.algorithms import Algorithm, Trained
-from evorl.config import NetworkConfig, RunConfig, did_you_mean
+from evorl.actors import ActorShards, BusExchange, Children, Exchange
+from evorl.config import RunConfig
 from evorl.distributed import World, local_ranks
 from evorl.envs import (
-    ActionSpec,
     EnvSpec,
-    ObservationSpec,
+    Episodes,
+    Failures,
     VectorEnv,
     make_episodes,
     make_vector_env,
     slots_for,
 )
-from evorl.errors import ConfigError
-from evorl.evolution import Mutation, Schedule, Space, Spaces, make_explore
+from evorl.evolution import Fitness, Mutation, Schedule, Space, make_explore
 from evorl.experience import (
-    PrioritisedSampler,
-    ReplayBuffer,
     Replays,
     RolloutBuffer,
     RolloutSampler,
     Sampler,
-    UniformSampler,
+    SamplesPerInsert,
+    UnrollSampler,
+    UnrollStore,
 )
-from evorl.genome import Architecture, Genome
 from evorl.machine import check_fits, set_threads
-from evorl.networks import NORMALIZER, NetworkSpec, NormalizerSpec, row_shapes
-from evorl.population import Population, kinds_of, wants_compiling
 from evorl.reporting import Console, Tracking
 from evorl.runs import RunDirectory
 from evorl.seeding import generator
-
-# What learning from a replay asks of an algorithm: options, and hyperparameters.
-OPTIONS = ("n_step", "updates", "learning_starts")
-PER_AGENT = ("gamma", "batch_size", "learn_step")
+from evorl.training.actor_setup import actors_of, message_steps, open_exchange
+from evorl.training.agents import env_spec as env_spec, make_genomes, make_networks, make_population
+from evorl.training.replay import make_actor_shards, make_replay
 
 
 class Parts:
-    """What this rank has: its agents, their environments and replay; closed by the stack."""
+    """What this rank has: its agents, their environments and replay; closed by the stack.
+
+    Evaluators have a copy of all agents, and nothing to train them with. Where actors play, there
+    is an exchange with them instead of environments.
+    """
+
+    env: VectorEnv  # not set on evaluators, nor where actors play
+    sampler: Sampler  # not set on evaluators
+    exchange: Exchange | None = None
+    shards: ActorShards | None = None  # what its actors keep
+    replays: Replays | None = None
 
     def __init__(
         self,
@@ -53,27 +62,53 @@ class Parts:
         spec: EnvSpec,
         stack: ExitStack,
         schedule: Schedule | None = None,
+        children: Children | None = None,
     ) -> None:
-        """Agents start as configured, or on a schedule."""
-        self.spec, self.own = spec, world.places(config.population.size)
-        self.env = make_vector_env(spec, len(self.own), config.env.num_envs)
-        stack.callback(self.env.close)
-        share = -(-config.evaluation.episodes // world.data)  # episodes for this rank to play
-        self.episodes = make_episodes(spec, slots_for(spec, len(self.own), share))
+        """Agents start as configured, or on a schedule; `children` are to be this rank's actors."""
+        self.spec, self.own = spec, world.own_agents(config.population.size)
+        self.episodes = make_episodes(spec, slots_for(spec, most_episodes(config, world)))
         stack.callback(self.episodes.close)
-        networks = make_networks(config, self.env.observation, self.env.action)
+        networks = make_networks(config, self.episodes.observation, self.episodes.action)
         self.genomes = make_genomes(config, networks, schedule)  # of all agents
         self.population = make_population(config, world, networks, self.genomes)  # this rank's
         set_threads(self.population.widest, self.population.pixels, local_ranks())
-        self.sampler = make_experience(config, world, self.env)
-        mesh = (world.population, world.data)
-        self.replays = Replays(  # as files
-            self.sampler.buffer, self.sampler, self.own, world.data_rank, world.rank, mesh
-        )
+        if world.trainers.joined:
+            if config.has_actors:
+                shared = (spec, self.population, children, stack)
+                kinds = (self.episodes.observation, self.episodes.action)
+                self.exchange = open_exchange(config, world, *shared, *kinds)
+            else:
+                self.env = make_vector_env(spec, len(self.own), config.env.num_envs)
+                stack.callback(self.env.close)
+            if self.exchange is not None and config.replay_at_actors:
+                self.shards = make_actor_shards(self.exchange, stack)
+            self.sampler = make_experience(config, world, self.episodes, self.shards)
+            mesh = (world.population, world.data)
+            self.replays = Replays(  # as files
+                self.sampler.buffer, self.sampler, self.own, world.data_rank, world.rank, mesh
+            )
+
+
+class Elsewhere:
+    """Stands for a stage that this rank does not have."""
+
+    def __call__(self, context: pipeline.TrainingContext) -> None:
+        """Nothing to do here."""
+
+
+ELSEWHERE: Any = Elsewhere()
 
 
 class Stages:
-    """The stages of a run, on every rank; which of them run where, their labels say."""
+    """The stages of a run, made on every rank; `make_task` in trainer.py puts them in order."""
+
+    # on ranks that train
+    anneal: pipeline.AnnealBeta = ELSEWHERE
+    collect: pipeline.Collect | pipeline.Receive = ELSEWHERE
+    learn: pipeline.Learn | pipeline.LearnRollout | pipeline.ApplyGradients = ELSEWHERE
+    inherit: pipeline.Inherit = ELSEWHERE
+    # on those that evaluate: evaluators, or if there are none, all
+    evaluate: pipeline.Evaluate | pipeline.TakeReturns | pipeline.EvaluateApart = ELSEWHERE
 
     def __init__(
         self,
@@ -83,265 +118,224 @@ class Stages:
         directory: RunDirectory,
         console: Console,
     ) -> None:
-        population, sampler = parts.population, parts.sampler
-        steps = config.population.size * config.env.num_envs * world.data  # of an iteration
-        played = (parts.episodes, config.evaluation, config.seed)
-        share = slice(world.data_rank, None, world.data)  # episodes that this rank plays
-        # every iteration: a step of every environment, and the updates that it calls for
-        self.anneal = pipeline.AnnealBeta(sampler, config.replay, config.budget, steps)
-        self.collect, self.learn = make_learning(config, world, parts)
-        # at a generation's end, on every rank: fitness, one snapshot of all, and back to each
-        self.evaluate = pipeline.Evaluate(population, *played, share)
-        self.confirm = confirm = pipeline.Confirm(population, parts.episodes, directory, config)
-        self.gather = pipeline.Gather(world, population, confirm.fitness)
-        self.inherit = pipeline.Inherit(world, sampler)
+        population = parts.population
+        pace = pace_of(config, world)
+        seeded = config.evaluation.source == "episodes"
+        fitness = Fitness.named(config.evaluation.fitness, paired=seeded)
+        if world.trainers.joined:
+            # every iteration: a step of every environment, and the updates that it calls for
+            given = (config.replay, config.budget, pace.steps)
+            self.anneal = pipeline.AnnealBeta(parts.sampler, *given)
+            self.collect, self.learn = make_learning(config, world, parts)
+            self.inherit = pipeline.Inherit(world, parts.sampler)
+        # at a generation's end: fitness, one snapshot of all, and back to each
+        self.champion = champion = pipeline.Champion(
+            world, population, parts.episodes, directory, config
+        )
+        if not seeded:
+            self.evaluate = pipeline.TakeReturns(population, self.collect.returns)
+        elif world.evaluators.joined:
+            place, among = sharing(world)
+            self.evaluate = evaluate = pipeline.Evaluate(
+                population,
+                parts.episodes,
+                config.evaluation,
+                config.seed,
+                share=slice(place, None, among),
+            )
+            if world.lag:
+                self.evaluate = pipeline.EvaluateApart(world, evaluate, champion, fitness)
+        self.gather = pipeline.Gather(world, population, fitness)
         self.broadcast = pipeline.Broadcast(world, population)
         # on the main rank, on all agents
-        every = config.evaluation.every
-        self.budget = pipeline.Budget(config.budget, console, every=every, per_iteration=steps)
-        self.record = pipeline.Record(directory, confirm.fitness)
-        self.show = pipeline.Show(console, confirm.fitness)
+        self.budget = pipeline.Budget(
+            config.budget, console, every=pace.iterations, per_iteration=pace.steps
+        )
+        self.record = pipeline.Record(directory, fitness)
+        self.show = pipeline.Show(console, fitness, config.mesh.actors)
         self.refuse_all_dead = pipeline.refuse_all_dead
-        self.evolve = make_evolve(config, parts, confirm)
+        self.evolve = make_evolve(config, parts, champion, fitness, world.lag)
         self.tracking = Tracking(config, directory, console)
 
-    def end_episodes(self, context: pipeline.Context) -> None:
+    def end_episodes(self, context: pipeline.TrainingContext) -> None:
         """At a generation's end the running episodes are cut."""
-        self.collect.end_generation()
+        if self.collect is not ELSEWHERE:
+            self.collect.end_generation()
 
-    def track(self, context: pipeline.Context) -> None:
+    def report_actors(self, context: pipeline.TrainingContext) -> None:
+        """At a generation's end what there is to tell of actors goes to the main rank."""
+        if isinstance(self.collect, pipeline.Receive):
+            self.collect.report(context)
+        if isinstance(self.learn, pipeline.LearnInBand):
+            ratio = self.learn.report()  # of this rank's agents
+            if context.actors is not None:
+                context.actors["samples_per_insert"] = ratio
+
+    def track(self, context: pipeline.TrainingContext) -> None:
         """W&B and TensorBoard read what was recorded."""
         self.tracking.follow()
 
 
-def env_spec(config: RunConfig) -> EnvSpec:
-    """What the environment section asks for."""
-    env = config.env
-    return EnvSpec(
-        env.id,
-        env.backend,
-        env.kwargs,
-        env.wrappers,
-        config.network.channels_last,
-        env.max_failures,
-    )
+class Pace(NamedTuple):
+    """How much is done between two evaluations."""
+
+    iterations: int  # in a generation
+    steps: int  # in an iteration, of all environments together
 
 
-def observation_spec(observation: ObservationSpec, normalize: bool = False) -> NetworkSpec:
-    """The inputs of networks that read such observations; outputs are the algorithm's to say."""
-    if normalize and observation.kind != "vector":
-        raise ConfigError(
-            "env.normalize.observations: must be false, as the environment's observations are"
-            f" {observation.kind}; only vectors are normalised"
-        )
-    if observation.kind == "image":
-        channels, height, width = observation.shape
-        return NetworkSpec(0, 0, image=(channels, height, width), scale=observation.scale)
-    if observation.kind == "discrete":
-        assert observation.n is not None
-        return NetworkSpec(observation.n, 0, one_hot=True)
-    inputs, scale = observation.shape[0] - observation.mask, observation.scale
-    return NetworkSpec(inputs, 0, scale=scale, mask=observation.mask, normalize=normalize)
+def pace_of(config: RunConfig, world: World) -> Pace:
+    """With actors, an iteration takes one message, or in lock-step one of every actor.
+
+    A generation is what its own actors do in it; if others join it takes less time.
+    """
+    every, steps = config.evaluation.every, config.population.size * config.env.num_envs
+    if not config.has_actors:
+        return Pace(every, steps * world.data)
+    actors = max(actors_of(config, world), 1)
+    length = message_steps(config)
+    messages, steps = -(-every // length), steps * length * world.data
+    if config.actors.lockstep:
+        return Pace(messages, steps * actors)
+    return Pace(messages * actors, steps)
 
 
-def make_algorithm(config: RunConfig) -> Algorithm:
-    """The algorithm that the configuration names; ConfigError if training needs more of it."""
-    algorithm: Algorithm = config.algorithm
-    who = f"algorithm.name: {algorithm.name!r}"
-    if not isinstance(algorithm, Algorithm):
-        raise ConfigError(f"{who} only declares options; make it a subclass of evorl.Algorithm")
-    if algorithm.experience == "rollout":
-        return algorithm
-    options, own = type(algorithm).model_fields, algorithm.hyperparameters
-    missing = [name for name in OPTIONS if name not in options]
-    missing += [name for name in PER_AGENT if name not in own]
-    if missing:
-        hint = "make it a subclass of evorl.OffPolicy, too, which declares them"
-        raise ConfigError(f"{who} learns from a replay, but has no {', '.join(missing)}; {hint}")
-    return algorithm
+def sharing(world: World) -> tuple[int, int]:
+    """This rank's place among those that share its agents' episodes, and how many these are."""
+    if world.lag:
+        return world.evaluators.place, world.evaluators.size
+    return world.data_rank, world.data
 
 
-def make_networks(
-    config: RunConfig, observation: ObservationSpec, action: ActionSpec
-) -> dict[str, Trained]:
-    """The networks of every agent, for this environment."""
-    algorithm, normalize = make_algorithm(config), config.env.normalize
-    reads = observation_spec(observation, normalize.observations)
-    networks = algorithm.networks(reads, action)
-    known = algorithm.hyperparameters
-    for name, own in networks.items():
-        used = [own.lr, own.max_grad_norm, own.tau, own.period, own.every]
-        for unknown in (each for each in used if each is not None and each not in known):
-            what = f"network {name!r} is trained by {unknown!r}, which is no hyperparameter"
-            hint = did_you_mean(unknown, known)
-            raise ConfigError(f"algorithm.name: {algorithm.name!r}: {what}{hint}")
-    if not (normalize.observations or normalize.rewards):
-        return networks
-    if NORMALIZER in networks:
-        what = f"network {NORMALIZER!r} has the name of env.normalize's statistics; rename it"
-        raise ConfigError(f"algorithm.name: {algorithm.name!r}: {what}")
-    size = reads.inputs if normalize.observations else 0
-    return networks | {NORMALIZER: Trained(NormalizerSpec(size, normalize.rewards))}
+def most_episodes(config: RunConfig, world: World) -> int:
+    """The most that this rank plays at once: its agents' share, or that of half a confirmation."""
+    if not world.evaluators.joined:
+        return 1
+    agents, (_, among) = len(world.own_agents(config.population.size)), sharing(world)
+    scored = agents * -(-config.evaluation.episodes // among)
+    return max(scored, -(-config.evaluation.confirm_episodes // (2 * world.evaluators.size)))
 
 
 def make_evolve(
-    config: RunConfig, parts: Parts, confirm: pipeline.Confirm
+    config: RunConfig, parts: Parts, champion: pipeline.Champion, fitness: Fitness, lag: int
 ) -> pipeline.Evolve | None:
     """The stage that selects and mutates; None if the configuration wants none."""
     if config.evolution.method != "evolution":
         return None
     specs, evolution = parts.population.specs, config.evolution
-    explore = make_explore(evolution.explore, _spaces(config))
+    spaces = {name: Space.of(space) for name, space in config.spaces.items()}
+    explore = make_explore(evolution.explore, spaces)
     mutation = Mutation(evolution.mutation, specs, explore, config.algorithm)
-    return pipeline.Evolve(evolution.selection, mutation, confirm, parts.genomes, config.seed)
-
-
-def make_genomes(
-    config: RunConfig, networks: Mapping[str, Trained], schedule: Schedule | None = None
-) -> list[Genome]:
-    """All agents that the configuration starts from, or that start on a schedule.
-
-    ConfigError if their networks don't fit.
-    """
-    genomes = []
-    specs = {name: own.spec for name, own in networks.items()}
-    draws = config.population.init == "sample" or config.evolution.method == "random_search"
-    for agent in range(config.population.size):
-        network = config.agent_network(agent)
-        architectures = {
-            name: _architecture(network, spec)
-            for name, spec in specs.items()
-            if isinstance(spec, NetworkSpec)
-        }
-        try:
-            row_shapes(specs, architectures)
-        except ValueError as error:
-            raise ConfigError(f"network.kernels: {error}; use smaller kernels or strides") from None
-        values = config.agent_hyperparameters(agent)
-        if draws:
-            random = generator(config.seed, "spaces", agent)
-            values |= {name: space.sample(random) for name, space in _spaces(config).items()}
-        if schedule is not None:
-            architectures, values = dict(schedule.architectures), schedule.at(0)
-        genomes.append(Genome(agent, architectures, values))
-    return genomes
-
-
-def make_population(
-    config: RunConfig, world: World, networks: Mapping[str, Trained], genomes: Sequence[Genome]
-) -> Population:
-    """Those of all agents that are this rank's."""
-    own = world.places(len(genomes))
-    ours = slice(own.start, own.stop)
-    specs = {name: own.spec for name, own in networks.items()}
-    numbers = sum(
-        math.prod(s) for g in genomes[ours] for s in row_shapes(specs, g.architectures).values()
-    )
-    compiled = world.data == 1 and wants_compiling(
-        config.compile, expected_updates(config), world.device.type
-    )
-    # weights, targets, two moments, gradient and scratch, and as much again while they are packed;
-    # compiled, what a round begins with, and what an update makes of it
-    check_fits(
-        (17 if compiled else 10) * 4 * numbers,
-        f"population.size={config.population.size}",
-        "use fewer agents or a smaller network.hidden",
-    )
-    if world.data > 1 and config.compile is True:
-        raise ConfigError(
-            "compile: must be auto or false with mesh.data > 1, whose ranks meet within an update"
-        )
-    return Population(
-        genomes[ours],
-        networks,
-        make_algorithm(config),
-        seed=config.seed,
-        compiled=compiled,
-        kinds=kinds_of(specs, genomes, compiled)[ours],
-        average=world.average_ if world.data > 1 else None,
-        half=world.half,
-        device=world.device,
+    return pipeline.Evolve(
+        evolution.selection, mutation, champion, parts.genomes, config.seed, fitness, lag
     )
 
 
-def make_experience(config: RunConfig, world: World, env: VectorEnv) -> Sampler:
-    """What this rank's agents learn from: rollouts, one replay for all, or one for each."""
-    agents, algorithm = world.places(config.population.size), config.algorithm
-    replay = config.replay
+def make_experience(
+    config: RunConfig, world: World, env: VectorEnv | Episodes, shards: ActorShards | None = None
+) -> Sampler:
+    """What this rank's agents learn from: rollouts, or a replay, perhaps in `shards` of actors."""
+    agents, algorithm = world.own_agents(config.population.size), config.algorithm
     streams = [generator(config.seed, "sample", 0, agent) for agent in agents]
-    obs, action = env.observation, env.action
+    if algorithm.experience == "replay":
+        return make_replay(config, world, env.observation, env.action, streams, shards)
+    return make_rollouts(config, world, env, streams)
+
+
+def make_rollouts(
+    config: RunConfig,
+    world: World,
+    env: VectorEnv | Episodes,
+    streams: Sequence[np.random.Generator],
+) -> RolloutSampler | UnrollSampler:
+    """What is collected between updates; where it stays whole, the latest unrolls are kept."""
+    algorithm, obs, action = config.algorithm, env.observation, env.action
+    steps, agents, num_envs = algorithm.rollout_steps, len(streams), config.env.num_envs
+    kinds = ((obs.shape, obs.dtype), (action.shape, action.dtype))
+    rollout = RolloutBuffer(steps, agents, num_envs, *kinds, world.device)
+    each = math.prod(obs.shape) * obs.dtype.itemsize  # bytes
+    what = f"algorithm.rollout_steps={steps}"
     if algorithm.experience == "rollout":
-        sizes = (algorithm.rollout_steps, len(agents), config.env.num_envs)
-        kinds = ((obs.shape, obs.dtype), (action.shape, action.dtype))
-        rollout = RolloutBuffer(*sizes, *kinds, world.device)
-        each = math.prod(obs.shape) * obs.dtype.itemsize  # bytes
-        for agent in agents:  # as if all were like it
-            values = {n: np.array([v]) for n, v in config.agent_hyperparameters(agent).items()}
-            updates, batch = algorithm.minibatches(values, rollout.capacity)
-            draws = int(updates[0] * batch[0]) * len(agents)
-            check_fits(draws * each, f"algorithm.rollout_steps={sizes[0]}", "use fewer, or epochs")
+        draws = most_draws(config, world, rollout.capacity)
+        check_fits(draws * each, what, "use fewer, or epochs")
         return RolloutSampler(rollout, streams)
-    buffer = ReplayBuffer(
-        replay.capacity,
-        obs.shape,
-        obs.dtype,
-        algorithm.n_step,
-        num_replays=len(agents) if replay.share == "agent" else 1,
-        device=world.device,
-        action_shape=action.shape,
-        action_dtype=action.dtype,
-    )
-    noise = algorithm.loss_noise(action)
-    if replay.kind == "uniform":
-        return UniformSampler(buffer, streams, replay.share, noise)
-    alpha, epsilon = replay.alpha, replay.priority_eps
-    sampler = PrioritisedSampler(buffer, streams, alpha, epsilon, replay.share, noise)
-    sampler.highest = world.highest
+    new = num_envs * (actors_of(config, world) if config.actors.lockstep else 1)  # at once
+    kept, each = max(new, algorithm.replay_unrolls), 2 * steps * each  # of an unroll
+    draws = most_draws(config, world, new)
+    advice = "use fewer, or a smaller updates, replay_ratio or replay_unrolls"
+    check_fits((kept * agents + draws) * each, what, advice)
+    store = UnrollStore(kept, agents, world.device)
+    sampler = UnrollSampler(store, streams, keeps=algorithm.replay_unrolls > 0)
+    sampler.rollout = rollout
     return sampler
+
+
+def most_draws(config: RunConfig, world: World, items: int) -> int:
+    """Of a round on rollouts of so many items, if all agents were like the one with the most."""
+    agents, most = world.own_agents(config.population.size), 0
+    for agent in agents:
+        values = {n: np.array([v]) for n, v in config.agent_hyperparameters(agent).items()}
+        updates, batch = config.algorithm.minibatches(values, items)
+        most = max(most, int(updates[0] * batch[0]) * len(agents))
+    return most
 
 
 def make_learning(
     config: RunConfig, world: World, parts: Parts
-) -> tuple[pipeline.Collect, pipeline.Learn | pipeline.LearnRollout]:
+) -> tuple[
+    pipeline.Collect | pipeline.Receive,
+    pipeline.Learn | pipeline.LearnRollout | pipeline.ApplyGradients,
+]:
     """The stages that step every environment, and make the updates that this calls for."""
     sampler, algorithm, population = parts.sampler, config.algorithm, parts.population
-    keys = {"seed": config.seed, "first": parts.own.start}
+    keys: dict[str, Any] = {"seed": config.seed, "first": parts.own.start}
+    if parts.exchange is not None:
+        failures = Failures(parts.spec)
+        windows = algorithm.sends == "transitions"
+        given = (world, population, parts.exchange, failures, sampler)
+        receive: pipeline.Receive
+        if parts.shards is not None:
+            receive = pipeline.ReceiveShares(*given, shards=parts.shards, **keys)
+        else:
+            kind = pipeline.ReceiveWindows if windows else pipeline.Receive
+            receive = kind(*given, **keys)
+        if isinstance(sampler, UnrollSampler):
+            return receive, pipeline.LearnReceived(world, population, sampler)
+        if not windows:
+            return receive, pipeline.ApplyGradients(world, population)
+    if isinstance(sampler, UnrollSampler):
+        unrolls = pipeline.CollectUnrolls(world, population, parts.env, sampler, **keys)
+        return unrolls, pipeline.LearnUnrolls(world, population, sampler)
     if isinstance(sampler, RolloutSampler):
         collect = pipeline.CollectRollout(world, population, parts.env, sampler, **keys)
         return collect, pipeline.LearnRollout(world, population, sampler)
-    given = (population, sampler.buffer, sampler)
-    return pipeline.Collect(
-        world, population, parts.env, sampler.buffer, sampler, n_step=algorithm.n_step, **keys
-    ), pipeline.Learn(
-        world, *given, learning_starts=algorithm.learning_starts, updates=algorithm.updates
+    learn = make_replay_learning(config, world, parts)
+    if parts.exchange is not None:
+        return receive, learn
+    first_errors, n_step = config.first_errors, algorithm.n_step
+    steps = pipeline.Collect(
+        world,
+        population,
+        parts.env,
+        sampler.buffer,
+        sampler,
+        n_step=n_step,
+        first_errors=first_errors,
+        **keys,
     )
+    return steps, learn
 
 
-def expected_updates(config: RunConfig) -> int:
-    """Updates of the busiest agent over the whole run."""
-    rates = []
-    spaces = config.drawn | config.mutated
-    for agent in range(config.population.size):
-        values = config.agent_hyperparameters(agent)
-        if space := spaces.get("learn_step"):
-            values["learn_step"] = min(values["learn_step"], Space.of(space).low)
-        rates.append(config.algorithm.update_rate(values, config.env.num_envs))
-    return int(config.budget.env_steps // config.population.size * max(rates))
-
-
-def _spaces(config: RunConfig) -> Spaces:
-    """The hyperparameters that evolve, and where."""
-    return {name: Space.of(space) for name, space in config.spaces.items()}
-
-
-def _architecture(network: NetworkConfig, spec: NetworkSpec) -> Architecture:
-    image = spec.image is not None
-    return Architecture(
-        hidden=tuple(network.hidden),
-        activation=network.activation,
-        layer_norm=network.layer_norm,
-        dueling=network.dueling and spec.dueling,
-        channels=tuple(network.channels) if image else (),
-        kernels=tuple(network.kernels) if image else (),
-        strides=tuple(network.strides) if image else (),
-    )
+def make_replay_learning(config: RunConfig, world: World, parts: Parts) -> pipeline.Learn:
+    """Updates by own steps or by samples per insert; with actors at their own pace, in a band."""
+    sampler, algorithm, ratio = parts.sampler, config.algorithm, config.replay.samples_per_insert
+    given = (world, parts.population, sampler.buffer, sampler)
+    options: dict[str, Any] = {
+        "learning_starts": algorithm.learning_starts,
+        "updates": algorithm.updates,
+        "samples_per_insert": ratio,
+    }
+    if ratio is None or not isinstance(parts.exchange, BusExchange) or config.actors.lockstep:
+        return pipeline.Learn(*given, **options)
+    slack = config.replay.samples_per_insert_slack
+    band = SamplesPerInsert(ratio, ratio * slack, algorithm.learning_starts)
+    return pipeline.LearnInBand(*given, band=band, ready=parts.exchange.ready, **options)

@@ -14,10 +14,10 @@ import evorl
 from evorl.algorithms import Trained
 from evorl.config import RunConfig
 from evorl.envs import EnvSpec, make_episodes, slots_for
-from evorl.pipeline import Context, Played, count_failures, play
-from evorl.population import Population, newborn
+from evorl.pipeline import Played, TrainingContext, count_failures, play
+from evorl.population import Population
 from evorl.reporting import Console
-from evorl.runs import Estimate, Floats, SavedAgent, interquartile_mean, interval, make_algorithm
+from evorl.runs import Estimate, Floats, SavedAgent, interquartile_mean, interval, load_algorithm
 from evorl.seeding import generator, held_out
 from evorl.training.start import Run
 
@@ -32,11 +32,11 @@ class Score(NamedTuple):
     failures: int = 0  # exceptions of environments
 
 
-def score_run(run: Run, context: Context) -> Score:
+def score_run(run: Run, context: TrainingContext) -> Score:
     """The held-out score of the agent that a run returns; with summary.json it is finished."""
-    best = run.stages.confirm.returned()
+    best = run.stages.champion.saved_agent()
     score = held_out_score(best, run.parts.spec, run.config, run.console)
-    seconds, config = time.perf_counter() - context.began, run.config
+    seconds, config, counted = time.perf_counter() - context.began, run.config, context.snapshot
     facts = {
         "name": config.name,
         "env": config.env.id,
@@ -51,14 +51,14 @@ def score_run(run: Run, context: Context) -> Score:
             "architectures": best.genome.to_json()["architectures"],
             "hyperparameters": dict(best.genome.hyperparameters),
         },
-        "env_steps": context.env_steps,
-        "evaluation_steps": context.evaluation_steps,
+        "env_steps": counted.env_steps,
+        "evaluation_steps": counted.evaluation_steps,
         "final_steps": score.steps,
-        "total_steps": context.env_steps + context.evaluation_steps + score.steps,
-        "updates": context.updates,
-        "failures": context.failures + score.failures,
+        "total_steps": counted.env_steps + counted.evaluation_steps + score.steps,
+        "updates": counted.updates,
+        "failures": counted.failures + score.failures,
         "seconds": round(seconds, 3),
-        "steps_per_second": round(context.env_steps / seconds, 1),
+        "steps_per_second": round(counted.env_steps / seconds, 1),
         "versions": {
             "evorl": evorl.__version__,
             "python": platform.python_version(),
@@ -84,10 +84,13 @@ def play_alone(
 ) -> tuple[Played, int]:
     """One agent plays an episode per seed, with a bar; also the failures of environments."""
     population = alone(agent)
-    episodes = make_episodes(spec, slots_for(spec, 1, len(seeds)))
+    episodes = make_episodes(spec, slots_for(spec, len(seeds)))
     console.start(len(seeds), "scoring", "episode")
     try:
-        played, counted = play(population, episodes, seeds, max_steps, console.advance), Context(1)
+        played, counted = (
+            play(population, episodes, seeds, max_steps, console.advance),
+            TrainingContext(1),
+        )
         count_failures(counted, episodes.failures)  # as many are allowed as in the run before
         if count := counted.failures:
             warnings.warn(
@@ -104,9 +107,8 @@ def play_alone(
 def alone(agent: SavedAgent) -> Population:
     """A population of this one agent, to play or to ask for values."""
     networks = {name: Trained(spec) for name, spec in agent.specs.items()}
-    population = Population([agent.genome], networks, make_algorithm(agent.algorithm))
-    population.rebuild([agent.genome], [newborn(agent.parameters)])
-    return population
+    algorithm = load_algorithm(agent.algorithm)
+    return Population.of_one(agent.genome, agent.parameters, networks, algorithm)
 
 
 def estimate(returns: Floats, random: np.random.Generator, steps: int = 0) -> Score:

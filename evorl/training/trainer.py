@@ -1,4 +1,7 @@
-"""A training run: from a configuration to a scored run directory. All ranks run this."""
+"""A training run: from a configuration to a scored run directory. All ranks run this.
+
+`make_task` lists all stages of a run in their order.
+"""
 
 import dataclasses
 import json
@@ -11,13 +14,22 @@ import evorl
 from evorl.config import RunConfig, load_config, parse_config
 from evorl.distributed import World
 from evorl.evolution import Schedule
-from evorl.pipeline import Callback, Callbacks, Context, FollowSchedule, Save, Task, generation_ends
+from evorl.pipeline import (
+    Callback,
+    Callbacks,
+    FollowSchedule,
+    Save,
+    Task,
+    TrainingContext,
+    generation_ends,
+)
 from evorl.reporting import Console, refuse_missing
 from evorl.runs import LINEAGE, METRICS
+from evorl.training.actor_setup import act_as_rank, start_world
 from evorl.training.score import Score, score_run
 from evorl.training.start import Resume, Run, as_begun, make_run, start_run
 
-MAIN = ("main",)
+MAIN, TRAINER, EVALUATOR = ("main",), ("trainer",), ("evaluator",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +65,9 @@ def train(
     world: World | None = None,
     resume: Resume = None,
 ) -> Result | None:
-    """Train, evolve and score a population as the configuration says; None but on the main rank.
+    """Train, evolve and score a population as the configuration says.
+
+    Returns None on every rank except the main one.
 
     Args:
         config: A configuration, or the path of a YAML file, or what such a file would say.
@@ -68,18 +82,25 @@ def train(
     refuse_missing(config.tracking)  # before anything is made
     with ExitStack() as stack:
         if world is None:
-            world = World.start(config.population.size, **dict(config.mesh))
+            world = start_world(config)
             stack.callback(world.close)
+        labels = world.labels  # a mistake in them is told before anything is made
+        if world.acts:
+            act_as_rank(config, world)
+            return None
         if resume == "auto":
             config = as_begun(config, world)
         run = make_run(config, world, stack, console, schedule, resume)
-        context = Context(run.parts.population.size)
+        context = TrainingContext(run.parts.population.size)
         hooks = Callbacks(callbacks, run.storage.directory.path)
-        task, save = _make_task(run, context, hooks, schedule)
+        task, save = make_task(run, context, labels, hooks, schedule)
         start_run(run, context, save)
         if world.main:
             hooks.stage("on_generation_begin")(context)
         task.run()
+        if run.parts.exchange is not None:
+            run.parts.exchange.close()  # what follows needs no actors
+        evaluate_last(run, context, hooks)
         if not world.main:
             return None
         score = score_run(run, context)
@@ -87,23 +108,31 @@ def train(
         return Result(score, run.storage.directory.path)
 
 
-def _make_task(
-    run: Run, context: Context, hooks: Callbacks, schedule: Schedule | None
-) -> tuple[Task[Context], Save]:
-    """Collect and learn every iteration; at a generation's end evaluate, gather and evolve."""
+def make_task(
+    run: Run,
+    context: TrainingContext,
+    labels: frozenset[str],
+    hooks: Callbacks,
+    schedule: Schedule | None,
+) -> tuple[Task[TrainingContext], Save]:
+    """Lists all stages of a run in their order, with the ranks that run each.
+
+    Every iteration collects and learns; a generation's end evaluates, gathers and evolves.
+    """
     stages, end = run.stages, generation_ends
-    task = Task(context, run.world.labels)
+    task = Task(context, labels)
     save = Save(run.world, run.config, run.storage, run.parts.replays, task.stateful)
     if schedule is not None:
-        task.use(FollowSchedule(run.parts.population, schedule))
-    task.use(stages.anneal)
-    task.use(stages.collect)
-    task.use(stages.learn)
+        task.use(FollowSchedule(run.parts.population, schedule), filter_labels=TRAINER)
+    task.use(stages.anneal, filter_labels=TRAINER)
+    task.use(stages.collect, filter_labels=TRAINER)
+    task.use(stages.learn, filter_labels=TRAINER)
     task.use(stages.budget.tick, filter_labels=MAIN)
 
-    task.use(stages.evaluate, every=end)
+    task.use(stages.evaluate, every=end, filter_labels=EVALUATOR)  # if there are none: all ranks
+    task.use(stages.report_actors, every=end, filter_labels=TRAINER)
     task.use(stages.gather, every=end)
-    task.use(stages.confirm, every=end, filter_labels=MAIN)
+    task.use(stages.champion, every=end)
     task.use(stages.budget, every=end, filter_labels=MAIN)
     task.use(stages.record.evaluation, every=end, filter_labels=MAIN)
     task.use(stages.show.evaluation, every=end, filter_labels=MAIN)
@@ -114,13 +143,34 @@ def _make_task(
         task.use(stages.record.births, every=end, filter_labels=MAIN)
     task.use(stages.track, every=end, filter_labels=MAIN)
     task.use(hooks.stage("on_evolved"), every=end, filter_labels=MAIN)
-    task.use(stages.end_episodes, every=end)
-    task.use(stages.inherit, every=end)
-    task.use(save, every=end)
+    task.use(stages.end_episodes, every=end, filter_labels=TRAINER)
+    task.use(stages.inherit, every=end, filter_labels=TRAINER)
+    task.use(save, every=end, filter_labels=TRAINER)
     task.use(hooks.stage("on_checkpoint"), every=end, filter_labels=MAIN)
     task.use(stages.broadcast, every=end)
     task.use(hooks.stage("on_generation_begin"), every=end, filter_labels=MAIN)
     return task, save
+
+
+def evaluate_last(run: Run, context: TrainingContext, hooks: Callbacks | None = None) -> None:
+    """After the last generation, on all ranks: evaluators are one behind, if there are any.
+
+    What it has trained is evaluated, too, unless the run has reached what it was to reach.
+    """
+    if not run.world.lag or run.world.broadcast_json(run.stages.champion.reached_stop_at):
+        return
+    stages, hooks = run.stages, hooks or Callbacks((), run.storage.directory.path)
+    task = Task(context, run.world.labels)
+    task.use(stages.evaluate, filter_labels=EVALUATOR)
+    task.use(stages.gather)
+    task.use(stages.champion)
+    task.use(stages.record.evaluation, filter_labels=MAIN)
+    task.use(stages.show.evaluation, filter_labels=MAIN)
+    task.use(hooks.stage("on_evaluated"), filter_labels=MAIN)
+    task.use(stages.track, filter_labels=MAIN)
+    context.finished = False  # once more
+    context.actors = None  # since the last line nobody has played
+    task.run(max_step=1)
 
 
 def _configured(

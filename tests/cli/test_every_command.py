@@ -22,6 +22,7 @@ from .answers import CARTPOLE, assert_one_error, everything_in
 ON_A_RUN = {
     "train": ["RUN"],
     "resume": ["RUN"],
+    "launch": ["RUN", "--on", "ray", "--ranks", "2"],
     "lineage": ["RUN"],
     "schedule": ["RUN"],
     "compare": ["RUN"],
@@ -31,7 +32,7 @@ ON_A_RUN = {
     "export": ["RUN", "--format", "safetensors"],
 }
 FOLDER_OF_RUNS = {"runs", "dashboard"}  # list what is in a folder, damaged runs as such
-NO_RUN = {"init", "doctor", "schema"}  # have tests of their own
+NO_RUN = {"init", "doctor", "schema", "actor", "launch"}  # have tests of their own
 
 NAMED = {name: text for commands in SECTIONS.values() for name, text in commands.items()}
 

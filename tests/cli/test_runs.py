@@ -92,7 +92,11 @@ def test_runs_for_scripts(evorl, zoo):
         "score": None,
         "changed": "1970-01-12T13:46:41+00:00",
         "problem": None,
+        "resumable": True,
+        "actors": 0,
+        "alive": None,
     }
+    assert found["runs/finished"]["resumable"] is False
     assert found["runs/finished"]["score"] == {"value": 450.0, "low": 445.0, "high": 455.0}
 
 

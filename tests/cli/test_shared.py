@@ -1,9 +1,9 @@
-"""Figures and tables as text."""
+"""Tables as text."""
 
 import pytest
 from rich.text import Text
 
-from evorl.cli.shared import WIDTH, decimals, table
+from evorl.cli.shared import WIDTH, table
 
 
 def test_columns_are_aligned_and_escaped():
@@ -35,8 +35,3 @@ def test_colours_are_for_terminals(monkeypatch, colour):
     monkeypatch.setenv("FORCE_COLOR", "1" if colour else "")
     line = table(("state",), [(Text("finished", "green"),)], "<")[1]
     assert line == ("\x1b[32mfinished\x1b[0m" if colour else "finished")
-
-
-@pytest.mark.parametrize(("values", "places"), [((), 3), ((0.5, -9.9), 3), ((0.5, -10.0), 1)])
-def test_decimals(values, places):
-    assert decimals(*values) == places

@@ -14,8 +14,8 @@ from evorl.config import (
     RunConfig,
     WrapperConfig,
     dump_config,
-    json_schema,
     load_config,
+    make_json_schema,
     parse_config,
     unused_options,
 )
@@ -23,11 +23,13 @@ from evorl.config.yaml_text import dump_yaml, parse_yaml
 from evorl.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent.parent
-SHIPPED = [p for p in ROOT.glob("configs/*/*.yaml") if p.parent.name != "accelerate"]
+SHIPPED = [
+    p for p in ROOT.glob("configs/*/*.yaml") if p.parent.name not in ("accelerate", "clusters")
+]
 ENV = "env: {id: X}\n"
 TOP = (
     "name, seed, compile, env, algorithm, network, replay, population, evaluation, evolution, "
-    "budget, mesh, checkpoint, tracking, run"
+    "budget, mesh, actors, checkpoint, tracking, run"
 )
 INDEX = "give an index, or all of it"
 HOW = "expected section.key=value, such as algorithm.lr=1e-4"
@@ -96,7 +98,7 @@ BROKEN_FILES = [
     (ENV + "network: {activation: rleu}\n", "network.activation: must be one of relu, elu, gelu, "
      "tanh, silu, got the string 'rleu'; did you mean relu?"),
     (ENV + "algorithm: {name: rainbow}\n", "algorithm.name: must be one of dqn, ddpg, td3, sac, "
-     "a2c, ppo, or your own as "
+     "a2c, a3c, ppo, impala, or your own as "
      "module:Name, got 'rainbow'"),
     (ENV + "compile: 2\n", "compile: must be one of auto, true, false, got 2"),
     (ENV + "compile: 'true'\n", "compile: must be one of auto, true, false, got the string 'true'; "
@@ -460,6 +462,21 @@ UNUSED = [
     ("algorithm.target_period=5", [f"algorithm.target_period=5 {OTHERS}"]),
     ("replay.alpha=0.5", ["replay.alpha=0.5 has no effect with replay.kind: uniform"]),
     ("replay.alpha=0.5 replay.kind=prioritized", []),
+    ("replay.samples_per_insert=2 replay.samples_per_insert_slack=5 mesh.actors=2", []),
+    ("replay.samples_per_insert_slack=5 mesh.actors=2",
+     ["replay.samples_per_insert_slack=5 has no effect with no replay.samples_per_insert"]),
+    ("replay.samples_per_insert=2 replay.samples_per_insert_slack=5",
+     ["replay.samples_per_insert_slack=5 has no effect with mesh.actors: 0"]),
+    ("replay.samples_per_insert=2 replay.samples_per_insert_slack=5 mesh.actors=2"
+     " actors.lockstep=true",
+     ["replay.samples_per_insert_slack=5 has no effect with actors.lockstep: true"]),
+    ("replay.samples_per_insert=2 algorithm.learn_step=5 algorithm.updates=2"
+     " evolution.spaces.learn_step={kind: integer, low: 1, high: 8}",
+     ["algorithm.learn_step=5 has no effect with replay.samples_per_insert",
+      "algorithm.updates=2 has no effect with replay.samples_per_insert",
+      f"evolution.spaces.learn_step {OPTIONS}"]),
+    ("replay.at=actors replay.kind=prioritized mesh.actors=2 checkpoint.replay=false",
+     ["checkpoint.replay=False has no effect with replay.at: actors"]),
     ("network.channels=[8,8]", [f"network.channels=[8, 8] {NO_IMAGES}"]),
     # no evolution
     ("population.size=1", []),
@@ -634,14 +651,14 @@ def test_shipped_configs_are_there() -> None:
 
 
 def test_shipped_schema_is_up_to_date() -> None:
-    # To renew it: python -c "import json; from evorl.config import json_schema as s;
+    # To renew it: python -c "import json; from evorl.config import make_json_schema as s;
     #   print(json.dumps(s(), indent=2))" > configs/evorl.schema.json
     shipped = (ROOT / "configs" / "evorl.schema.json").read_text(encoding="utf-8")
-    assert shipped == json.dumps(json_schema(), indent=2) + "\n"
+    assert shipped == json.dumps(make_json_schema(), indent=2) + "\n"
 
 
 def test_every_option_has_a_description_of_one_line() -> None:
-    schema = json_schema()
+    schema = make_json_schema()
     sections = [schema, *schema["$defs"].values()]
     sections += [arm for section in sections for arm in section.get("anyOf", [])]
     options = [
@@ -663,3 +680,28 @@ def test_a_rollout_fits_into_a_generation():
         parse_config(data)
     rule = "algorithm.rollout_steps: must be at most evaluation.every, 1000, got 2048"
     assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bounds"),
+    [
+        ("gamma", 0.9, (0.9, 0.999)),
+        ("gamma", 0.97, (0.95, 0.999)),
+        ("epochs", 30, (3, 30)),
+        ("lr", 0.05, (1e-5, 0.05)),
+        ("entropy_coef", 0.0, (1e-4, 3e-2)),  # none of a log scale
+        ("gae_lambda", 1.0, (0.8, 0.99)),
+    ],
+)
+def test_default_spaces_reach_what_agents_start_from(name, value, bounds):
+    data = {"env": {"id": "CartPole-v1"}, "algorithm": {"name": "ppo", name: value}}
+    config = parse_config(data)
+    assert config.spaces[name].bounds == bounds
+    given = {"kind": "integer" if name == "epochs" else "linear", "low": 0, "high": 1}
+    given["low"], given["high"] = (4, 5) if name == "epochs" else (0.1, 0.2)
+    own = parse_config(data | {"evolution": {"spaces": {name: given}}})
+    assert own.spaces[name].bounds == (given["low"], given["high"])  # a user's own stay
+    drawn = parse_config(data | {"population": {"init": "sample"}})
+    assert drawn.spaces[name].bounds == tuple(
+        drawn.algorithm.default_spaces()[name][end] for end in ("low", "high")
+    )

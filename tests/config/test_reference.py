@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from evorl.config import RunConfig, json_schema
-from evorl.config.schema import markdown
+from evorl.config import RunConfig, make_json_schema
+from evorl.config.json_schema import markdown
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
 
@@ -25,7 +25,7 @@ def tables():
 
 
 def test_every_section_and_key_is_there():
-    schema = json_schema()
+    schema = make_json_schema()
     keys = {
         key
         for definition in schema["$defs"].values()
@@ -44,6 +44,7 @@ def test_rows_of_each_kind():
     found = tables()
     assert found["env"]["id"][:2] == ["text", "required"]
     assert found["algorithm name: dqn"]["lr"][:2] == ["number > 0, ≤ 1", "`0.001`"]
+    assert found["algorithm name: ppo"]["lr"][:2] == ["number > 0, ≤ 1", "`0.0003`"]  # its own
     assert found["algorithm name: dqn"]["learn_step"][0] == "whole number ≥ 1"
     assert found["network"]["hidden"][:2] == ["list of whole numbers ≥ 1, ≤ 4,096", "`[64, 64]`"]
     assert found["evolution.spaces"]["lr"][:2] == [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import RunConfig, dump_config, json_schema, parse_config, resolve
+from evorl.config import RunConfig, dump_config, make_json_schema, parse_config, resolve
 from evorl.config.yaml_text import parse_yaml
 from evorl.errors import ConfigError
 from evorl.evolution.selection import Tournament, Truncation, mean
@@ -74,7 +74,7 @@ def test_ours() -> None:
 
 FUNCTION = "must be a function, got"
 WRONG = [
-    ("algorithm", "dqm", "must be one of dqn, ddpg, td3, sac, a2c, ppo, "
+    ("algorithm", "dqm", "must be one of dqn, ddpg, td3, sac, a2c, a3c, ppo, impala, "
      "or your own as module:Name, got 'dqm'; did you mean "
      "dqn?"),
     ("selection", "tornament", "must be one of truncation, tournament, or your own as module:Name, "
@@ -157,7 +157,7 @@ def test_its_hyperparameters_elsewhere() -> None:
     assert late.algorithm.temperature == 0.1
     assert error_of("algorithm.name=dqm") == (
         "override algorithm.name=dqm: algorithm.name: must be one of dqn, ddpg, td3, sac, "
-        "a2c, ppo, or your own as "
+        "a2c, a3c, ppo, impala, or your own as "
         "module:Name, got 'dqm'; did you mean dqn?"
     )
     assert error_of(algorithm={"name": 3}) == ("config: algorithm.name: expected a string, got 3")
@@ -236,7 +236,7 @@ def test_fitness_by_name() -> None:
 
 def test_the_schema_lets_own_parts_have_their_options() -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    validator = jsonschema.Draft202012Validator(json_schema())
+    validator = jsonschema.Draft202012Validator(make_json_schema())
     env: dict[str, Any] = {"env": {"id": "X"}}
     good = [
         {"algorithm": {"lr": 0.1}},
@@ -255,7 +255,7 @@ def test_the_schema_lets_own_parts_have_their_options() -> None:
     ]
     assert all(validator.is_valid(env | part) for part in good)
     assert not any(validator.is_valid(env | part) for part in bad)
-    json.dumps(json_schema())
+    json.dumps(make_json_schema())
 
 
 def test_a_module_in_the_current_folder(tmp_path: Path) -> None:

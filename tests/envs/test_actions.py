@@ -103,13 +103,11 @@ def test_plain_environments_take_them(name, backend):
     with closing(make_vector_env(spec, 3, 1)) as env, closing(make_episodes(spec, 3)) as episodes:
         assert env.action == episodes.action == expected
         env.reset([0, 1, 2])
-        episodes.reset([0, 1, 2])
+        episodes.start([0, 1, 2], np.arange(3))
         step, total = env.step(actions), np.sum(theirs)
         np.testing.assert_allclose(step.reward, [total] * 3, rtol=1e-6)
-        active = np.array([True, False, True])
-        np.testing.assert_allclose(
-            episodes.step(actions, active)[1], np.where(active, total, 0), rtol=1e-6
-        )
+        reward, _ = episodes.step(actions[:2], np.array([0, 2]))
+        np.testing.assert_allclose(reward, [total] * 2, rtol=1e-6)
         assert not env.failures.take()
         assert not episodes.failures.take()
 

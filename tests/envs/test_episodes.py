@@ -23,19 +23,17 @@ def play(env_id, backend, seeds, **kwargs):
     if backend == "envpool":
         pytest.importorskip("envpool")
     with closing(make_episodes(EnvSpec(env_id, backend, kwargs), len(seeds))) as episodes:
-        obs = episodes.reset(seeds)
-        active = np.ones(len(seeds), bool)
+        slots = np.arange(len(seeds))
+        episodes.start(seeds, slots)
         returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), int)
-        while active.any():
-            kept, copy = obs, obs.copy()
-            obs, reward, ended = episodes.step(policy(obs), active)
-            np.testing.assert_array_equal(kept, copy)
-            np.testing.assert_array_equal(obs[~active], kept[~active])
-            assert not reward[~active].any()
-            assert not ended[~active].any()
-            returns, lengths = returns + reward, lengths + active
-            active &= ~ended
-    return returns, lengths, obs
+        while slots.size:
+            before, others = episodes.obs.copy(), np.setdiff1d(np.arange(len(seeds)), slots)
+            reward, ended = episodes.step(policy(episodes.obs[slots]), slots)
+            np.testing.assert_array_equal(episodes.obs[others], before[others])
+            returns[slots] += reward
+            lengths[slots] += 1
+            slots = slots[~ended]
+    return returns, lengths, episodes.obs
 
 
 def by_hand(env_id, seed, **kwargs):
@@ -70,16 +68,19 @@ def test_only_active_slots_are_stepped():
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])
-def test_an_ended_episode_is_never_stepped_on(backend):
+def test_slots_begin_one_after_another(backend):
+    """Each with its own seed, while the others stay where they are."""
     with closing(make_episodes(EnvSpec("Tiny-v0", backend), COUNT)) as episodes:
-        first = episodes.reset(range(COUNT))
-        total = np.zeros(COUNT)
-        for _ in range(20):  # everything is said to be active, all the time
-            obs, reward, _ = episodes.step(np.zeros(COUNT, np.int64), np.ones(COUNT, bool))
-            total += reward
-    lengths = tiny.length(first[:, 0].astype(int))
-    np.testing.assert_array_equal(obs, np.stack([first[:, 0], lengths], 1))
-    np.testing.assert_array_equal(total, lengths * (lengths + 1) / 2)
+        assert episodes.seeds_some
+        episodes.start([7, 8], np.array([3, 1]))
+        for slot, seed in ((3, 7), (1, 8)):
+            first, _ = gymnasium.make("Tiny-v0").reset(seed=seed)
+            np.testing.assert_array_equal(episodes.obs[slot], first)
+        episodes.step(np.zeros(1, np.int64), np.array([3]))
+        moved = episodes.obs[3].copy()
+        episodes.start([7], np.array([1]))
+        np.testing.assert_array_equal(episodes.obs[3], moved)
+        np.testing.assert_array_equal(moved - episodes.obs[1], [0, 1])  # a step further
 
 
 def test_envpool_steps_a_subset():

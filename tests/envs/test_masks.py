@@ -13,7 +13,7 @@ from evorl.envs.backend import _step_ms
 from evorl.envs.make import make_env
 from evorl.envs.spaces import FLOAT32
 from evorl.errors import ConfigError, EnvError
-from evorl.training.build import observation_spec
+from evorl.training.agents import observation_spec
 
 from . import tiny
 
@@ -97,16 +97,19 @@ def test_async_and_episodes_have_the_same_masks():
         assert one.observation == other.observation == episodes.observation
         random, obs, running = np.random.default_rng(0), one.reset(range(4)), np.ones(4, bool)
         np.testing.assert_array_equal(obs, other.reset(range(4)))
-        np.testing.assert_array_equal(obs, episodes.reset(range(4)))
+        episodes.start(range(4), np.arange(4))
+        np.testing.assert_array_equal(obs, episodes.obs)
         for _ in range(20):
             actions = choose(random, obs, (4,))
             step, same = one.step(actions), other.step(actions)
             for found, expected in zip(same[:5], step[:5], strict=True):
                 np.testing.assert_array_equal(found, expected)
-            played, reward, ended = episodes.step(actions, running)
-            np.testing.assert_array_equal(played[running], step.next_obs[running])
-            np.testing.assert_array_equal(reward[running], step.reward[running])
-            running &= ~ended
+            if running.any():
+                slots = np.flatnonzero(running)
+                reward, ended = episodes.step(actions[slots], slots)
+                np.testing.assert_array_equal(episodes.obs[slots], step.next_obs[slots])
+                np.testing.assert_array_equal(reward, step.reward[slots])
+                running[slots[ended]] = False
             obs = step.obs
         assert not running.any()
         assert not other.failures.take() + episodes.failures.take()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import EnvSpec, make_episodes, make_vector_env
-from evorl.envs.make import SHOWN, TRACES, Failure, Slot
+from evorl.envs.rebuilding import SHOWN, TRACES, Failure, Slot
 from evorl.errors import EnvError
 from evorl.seeding import integers
 
@@ -267,15 +267,16 @@ def played(backend, **kwargs):
     """Returns, lengths, last observations and the slots that failed."""
     with closing(make_episodes(EnvSpec("Fragile-v0", backend, kwargs), SLOTS)) as episodes:
         for _ in range(2):  # the second time as the first
-            obs = episodes.reset(SEEDS)
-            active = np.ones(SLOTS, bool)
+            slots = np.arange(SLOTS)
+            episodes.start(SEEDS, slots)
             returns, lengths = np.zeros(SLOTS), np.zeros(SLOTS, int)
-            while active.any():
-                obs, reward, ended = episodes.step(np.zeros(SLOTS, np.int64), active)
-                returns, lengths = returns + reward, lengths + active
-                active &= ~ended
+            while slots.size:
+                reward, ended = episodes.step(np.zeros(len(slots), np.int64), slots)
+                returns[slots] += reward
+                lengths[slots] += 1
+                slots = slots[~ended]
             failures = episodes.failures.take()
-    return returns, lengths, obs, [failure.slot for failure in failures]
+    return returns, lengths, episodes.obs, [failure.slot for failure in failures]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

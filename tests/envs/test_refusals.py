@@ -137,8 +137,9 @@ def test_wrappers():
         "out, evorl clips"
     )
     for name in ("NormalizeObservation", "NormalizeReward"):
-        assert refusal("CartPole-v1", wrappers=[Wrap(name)]).startswith(
-            f"env.wrappers[0]: {name} keeps statistics that evaluation would not share"
+        assert refusal("CartPole-v1", wrappers=[Wrap(name)]) == (
+            f"env.wrappers[0]: {name} keeps statistics that evaluation would not share; "
+            "set env.normalize instead"
         )
 
 

@@ -50,10 +50,12 @@ def test_observations_have_the_form_they_say(space, expected, backend):
     with closing(make_vector_env(spec, 1, 2)) as env, closing(make_episodes(spec, 2)) as episodes:
         assert env.observation == episodes.observation == expected
         seen = [env.reset([5, 6])]
-        played = [episodes.reset([5, 6])]
+        episodes.start([5, 6], np.arange(2))
+        played = [episodes.obs.copy()]
         for _ in range(3):
             seen.append(env.step(np.zeros(2, np.int64)).obs)
-            played.append(episodes.step(np.zeros(2, np.int64), np.ones(2, bool))[0])
+            episodes.step(np.zeros(2, np.int64), np.arange(2))
+            played.append(episodes.obs.copy())
     for obs, other, single in zip(seen, played, raw, strict=True):
         assert (obs.shape, obs.dtype) == ((2, *expected.shape), expected.dtype)
         assert obs.flags.c_contiguous
@@ -95,7 +97,10 @@ def test_nested_observations_are_flattened_in_order(name, backend):
     with closing(make_vector_env(spec, 1, 1)) as env, closing(make_episodes(spec, 1)) as episodes:
         action = np.zeros(1, np.int64)
         seen = [env.reset([5]), env.step(action).obs, env.step(action).obs]
-        played = [episodes.reset([5]), episodes.step(action, action == 0)[0]]
+        episodes.start([5], action)
+        played = [episodes.obs.copy()]
+        episodes.step(action, action)
+        played.append(episodes.obs)
         assert env.observation == episodes.observation
         assert (env.observation.kind, env.observation.dtype) == (
             "vector",
@@ -136,9 +141,10 @@ def test_actions_are_counted_from_0(backend):
     with closing(make_vector_env(spec, 3, 1)) as env, closing(make_episodes(spec, 3)) as episodes:
         assert env.action == episodes.action == ActionSpec("discrete", 3)
         env.reset([0, 1, 2])
-        episodes.reset([0, 1, 2])
+        episodes.start([0, 1, 2], np.arange(3))
         np.testing.assert_array_equal(env.step(actions).reward, [4, 5, 6])
-        np.testing.assert_array_equal(episodes.step(actions, actions != 1)[1], [4, 0, 6])
+        reward, _ = episodes.step(actions[[0, 2]], np.array([0, 2]))
+        np.testing.assert_array_equal(reward, [4, 6])
     np.testing.assert_array_equal(actions, [0, 1, 2])
 
 

@@ -47,10 +47,10 @@ def fresh(architecture, spec=VECTOR, seed=0):
 
 def whole(state):
     """An agent of one network, whose weights go by its name."""
-    return newborn({}).with_network("q", state)._replace(steps=state.steps)
+    return newborn({}).with_network("q", state)._replace(updates=state.updates)
 
 
-def random_state(random, architecture, spec=VECTOR, dtype=torch.float32, steps=5000):
+def random_state(random, architecture, spec=VECTOR, dtype=torch.float32, updates=5000):
     """Of one network: a newborn's weights, gates opened; another target network, and moments."""
     own = fresh(architecture, spec, int(random.integers(1000)))
     online, target, m, v = ({} for _ in PARTS)
@@ -61,7 +61,7 @@ def random_state(random, architecture, spec=VECTOR, dtype=torch.float32, steps=5
         moved = value.to(dtype) + (0.3 * noise if name.endswith("gate") else 0.01 * noise)
         online[name], target[name] = moved, moved + 0.02 * m[name]
         m[name], v[name] = 1e-3 * m[name], 1e-6 * v[name].square()
-    return AgentState(online, target, m, v, steps)
+    return AgentState(online, target, m, v, updates)
 
 
 def random_obs(random, spec=VECTOR, count=64, dtype=torch.float32):
@@ -97,7 +97,7 @@ def assert_fits(spec, architecture, state):
 
 
 def assert_same_state(left, right):
-    assert left.steps == right.steps
+    assert left.updates == right.updates
     for part in PARTS:
         mine, yours = getattr(left, part), getattr(right, part)
         assert mine.keys() == yours.keys()

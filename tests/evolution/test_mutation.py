@@ -203,7 +203,7 @@ def test_a_long_line_of_mutations_stays_within_its_limits(seed, image, outside):
     mutation = Mutation(config, {"q": spec}, Doubling(), DQN())
     parent = genome(0, architecture)
     state = newborn(fresh_parameters({"q": spec}, parent, 0))._replace(
-        steps=int(random.integers(3000))
+        updates=int(random.integers(3000))
     )
     found = collections.Counter()
     for number in range(1, 101):
@@ -335,7 +335,7 @@ def pair():
     parent = Genome(3, own, hyperparameters())
     state = newborn(fresh_parameters(PAIR, parent, 0))
     v = {name: torch.ones_like(value) for name, value in state.v.items()}
-    return parent, state._replace(v=v, steps=5000)
+    return parent, state._replace(v=v, updates=5000)
 
 
 @pytest.mark.parametrize("kind", ["architecture", "activation"])
@@ -520,7 +520,7 @@ def test_the_parent_stays_as_it_is_and_the_same_seed_gives_the_same_child(kind):
 def test_noise_touches_its_share_of_the_weights(spec):
     extra = {"channels": (8, 8), "kernels": (3, 2), "strides": (1, 1)} if spec.image else {}
     architecture = Architecture((100, 100), layer_norm=True, gated=(False, True), **extra)
-    parent, state = parent_of(architecture, spec, steps=10)
+    parent, state = parent_of(architecture, spec, updates=10)
     config = only("parameters", noise_fraction=0.15, noise=0.2)
     found = mutate(config, parent, state, spec=spec).state
     factors = []

@@ -32,7 +32,7 @@ def lineage_of(lines, tmp_path):
 @pytest.fixture
 def schedule(tmp_path):
     lineage = lineage_of(family_lines(), tmp_path)
-    return schedule_of(config(), lineage.ancestry(4), 5 * STEPS)
+    return schedule_of("CartPole-v1", "dqn", lineage.ancestry(4), 5 * STEPS)
 
 
 def some(architecture=None, segments=((0, {}),), env="CartPole-v1", steps=5000):
@@ -73,7 +73,7 @@ def test_who_never_trained_leaves_no_segment(tmp_path):
     first, second = initial(0, lr=1e-3), child(initial(0), 1, 1, lr=2e-3)
     lines = [birth(first, 0, None), birth(second, 0, first), evaluated(1, 1, own_steps=500)]
     lineage = lineage_of(lines, tmp_path)
-    found = schedule_of(config(), lineage.ancestry(1), 500)
+    found = schedule_of("CartPole-v1", "dqn", lineage.ancestry(1), 500)
     assert [(part.step, part.hyperparameters["lr"]) for part in found.segments] == [(0, 2e-3)]
 
 

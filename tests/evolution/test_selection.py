@@ -417,3 +417,50 @@ def test_a_selection_need_not_think_of_the_dead():
     returns = np.array([[[1.0, 2], [3, 4], [9, 9], [9, 9]]])
     alive = np.array([True, True, False, False])
     assert Nobody()(returns, alive, np.random.default_rng(0)).tolist() == [0, 1, 1, 1]
+
+
+NONE = np.nan  # no episode
+
+
+def ragged(*rows):
+    """Returns of one evaluation [1, P, E]."""
+    widest = max(map(len, rows))
+    return np.array([[[*row, *[NONE] * (widest - len(row))] for row in rows]])
+
+
+def test_agents_may_have_different_numbers_of_episodes():
+    returns = ragged([1.0, 2, 3, 6], [4.0], [], [5.0, DEAD])
+    for function, expected in ((mean, 3), (median, 2.5)):
+        fitness = Fitness(function, paired=False)
+        np.testing.assert_array_equal(fitness(returns), [expected, 4, NONE, DEAD])
+        np.testing.assert_array_equal(
+            np.isnan(fitness.errors(returns[0])), [False, True, True, True]
+        )
+    both = np.concatenate([returns, ragged([9.0, 9, 9, 0], [], [2.0], [1.0])])
+    np.testing.assert_array_equal(Fitness(paired=False)(both), [39 / 8, 4, 2, DEAD])
+
+
+def test_without_common_episodes_a_lead_is_judged_by_both_errors():
+    random = np.random.default_rng(5)
+    one, other = random.normal(3, 2, 12), random.normal(1, 5, 30)
+    error = np.hypot(one.std(ddof=1) / np.sqrt(12), other.std(ddof=1) / np.sqrt(30))
+    gap = (one.mean() - other.mean()) / error
+    returns, alive = ragged(one, other), np.ones(2, dtype=bool)
+    fitness = Fitness(paired=False)
+    for min_gap, expected in ((gap - 1e-6, [0, 0]), (gap + 1e-6, [0, 1])):
+        select = Truncation(fraction=0.5, min_gap=min_gap)
+        assert select(returns, alive, random, fitness).tolist() == expected
+    # the error of a single episode is not known, so no lead over it is clear
+    select = Truncation(fraction=0.5, min_gap=0.001)
+    assert select(ragged(one, [-99.0]), alive, random, fitness).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("select", [Truncation(fraction=0.5, min_gap=0), Tournament(min_gap=0)])
+def test_an_agent_without_an_episode_neither_replaces_nor_is_replaced(select):
+    returns = ragged([1.0, 1], [], [5.0, 5], [DEAD], [], [9.0, 9])
+    for seed in range(20):
+        alive, random = np.ones(6, dtype=bool), np.random.default_rng(seed)
+        parents = select(returns, alive, random, Fitness(paired=False))
+        assert parents[[1, 4]].tolist() == [1, 4]
+        assert not set(parents[[0, 2, 3, 5]]) & {1, 3, 4}
+        assert parents[5] == 5

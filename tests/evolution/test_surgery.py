@@ -50,7 +50,7 @@ LR = 1e-3
 
 
 def growths(spec, architecture, state, random, units=True):
-    """Every way in which this network can grow, as (name, Changed)."""
+    """Every way in which this network can grow, as (name, ChangedAgent)."""
     for k in range(architecture.depth):
         yield f"layer after {k}", add_layer(architecture, state, k, random)
     for layer in all_units(spec, architecture) if units else ():
@@ -152,7 +152,7 @@ def test_doubling_a_layer_keeps_the_function_under_layer_norm(activation):
     random = np.random.default_rng(4)
     for _ in range(4):
         architecture = random_architecture(random, activation=activation, layer_norm=True)
-        state = random_state(random, architecture, steps=0)
+        state = random_state(random, architecture, updates=0)
         state = state._replace(v={name: 0 * v for name, v in state.v.items()})  # all may be copied
         obs = random_obs(random)
         for k in range(architecture.depth):
@@ -222,7 +222,7 @@ def test_changes_fit_their_architecture_and_leave_their_inputs_alone(spec):
             found.append(remove_layer(architecture, state))
         for changed in found:
             assert_fits(spec, changed.architecture, changed.state)
-            assert changed.state.steps == state.steps
+            assert changed.state.updates == state.updates
             live_values(spec, *changed, random_obs(random, spec))
         reset_dormant(spec, architecture, state, random)
         assert_same_state(state, before)
@@ -355,7 +355,7 @@ def experienced(spec=VECTOR):
     for i in range(len(architectures)):
         state = population.state(i).network("q")
         v = {name: value / (1 - 0.999**updates) for name, value in state.v.items()}
-        states.append(state._replace(v=v, steps=10_000))  # nothing left of the bias correction
+        states.append(state._replace(v=v, updates=10_000))  # nothing left of the bias correction
     return architectures, states
 
 
@@ -516,7 +516,7 @@ class OwnAdam:
     """Plain modules and autograd, and Adam by its definition with the rule for new weights."""
 
     def __init__(self, hp, architecture, state):
-        self.hp, self.steps = hp, state.steps
+        self.hp, self.steps = hp, state.updates
         self.online, self.target = (LoneNetwork(VECTOR, architecture) for _ in range(2))
         self.online.load(state.online)
         self.target.load(state.target)
@@ -687,7 +687,7 @@ def test_dormant_channels_begin_again():
 
 def test_young_agents_have_no_dormant_units():
     architecture = Architecture((12, 10))
-    state = with_dead(architecture, [1])._replace(steps=999)
+    state = with_dead(architecture, [1])._replace(updates=999)
     assert not dormant_units(state, hidden_units(architecture, 0)).any()
     assert reset_dormant(VECTOR, architecture, state, np.random.default_rng(0)) is state
 

@@ -350,7 +350,7 @@ def test_mixed_images_equal_agents_trained_alone(name, way, trained_alone, monke
     assert_padding_is_zero(population)
     for i, expected in enumerate(trained_alone(name)):
         state = population.state(i)
-        assert state.steps == ROUNDS * case.updates[i]
+        assert state.updates == ROUNDS * case.updates[i]
         for part in PARTS:
             got = getattr(state, part)
             assert set(got) == set(expected[part])

@@ -110,6 +110,8 @@ def _records(data):
             length, kind = int.from_bytes(block[at + 4 : at + 6], "little"), block[at + 6]
             if kind == 0:
                 break
+            if at + 7 + length > len(block):
+                return  # it is being written
             whole += block[at + 7 : at + 7 + length]
             at += 7 + length
             if kind in (1, 4):

@@ -31,6 +31,21 @@ def metrics(generation, ids=None, fitness=None, **changes):
     } | changes
 
 
+TOLD = {"alive": 2, "messages": 20, "lag": 3.5, "max_lag": 6, "queue": 1.25}
+TOLD |= {"frames_per_second": 18000.0, "refused": {"generation": 6, "lag": 4}, "gone": 0}
+
+
+def with_actors(folder, name="actors"):
+    """Three generations of a run with two actors; in the last one has died, and sent nonsense."""
+    directory = just_begun(folder, name, mesh={"actors": 2})
+    directory.append_lineage([line for line in family_lines()[2:] if line["generation"] < 3])
+    for generation in range(2):
+        directory.append_metrics(metrics(generation, actors=TOLD))
+    last = {"alive": 1, "gone": 1, "refused": {"range": 3, "<b>new</b>": 1}}
+    directory.append_metrics(metrics(2, actors=TOLD | last))
+    return directory
+
+
 def finished(folder, name="family"):
     """All five generations, scored."""
     directory = make_family_run(folder, name)
@@ -39,9 +54,9 @@ def finished(folder, name="family"):
     return directory
 
 
-def just_begun(folder, name="begun"):
+def just_begun(folder, name="begun", **config):
     """The configuration is there, and the first two agents."""
-    directory = make_run(folder, name, population={"size": 2})
+    directory = make_run(folder, name, population={"size": 2}, **config)
     directory.remove_summary()
     directory.append_lineage([birth(FAMILY[0], 0, None), birth(FAMILY[1], 1, None)])
     return directory

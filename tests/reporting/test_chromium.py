@@ -3,18 +3,21 @@
 import json
 import re
 import threading
+from importlib.resources import files
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from evorl.cli import cli
 from evorl.reporting import server as serving
 from evorl.reporting.page import render, write_page
 from evorl.reporting.run_data import read_payload
+from evorl.runs import decimals
 from evorl.runs.directory import RunDirectory
 from tests.synthetic import FAMILY
 
-from .runs import finished, go_on, going, just_begun
+from .runs import finished, go_on, going, just_begun, with_actors
 
 pytestmark = pytest.mark.slow
 
@@ -267,6 +270,57 @@ def test_no_request_can_leave(dashboard, visit, address):
     visit.problems.clear()  # these two were asked for
 
 
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_a_run_with_actors(visit, tmp_path, width, scheme):
+    page = visit(report(tmp_path, with_actors(tmp_path).path), width, scheme)
+    for key in ("lag", "queue", "frames", "alive"):
+        line = chart(page, f"actors-{key}").locator("path.plain").get_attribute("d")
+        assert line.count("L") == 2  # three generations
+        assert "generation" in hover(page, f"actors-{key}")
+    assert chart(page, "actors-lag").locator("path.record").count() == 1  # the most
+    rows = page.locator("#actors tbody tr")
+    cells = [row.locator("td").all_inner_texts() for row in rows.all()]
+    assert [(reason, number) for reason, number, _ in cells] == [
+        ("generation", "12"),
+        ("lag", "8"),
+        ("range", "3"),
+        ("<b>new</b>", "1"),
+    ]
+    assert "actors.max_lag" in cells[1][2]
+    told = page.locator("#actors").inner_text()
+    assert "60 messages were taken; 1 actor gone, and 0 messages with them." in told
+    assert fits(page)
+
+
+def test_digits_are_those_of_the_commands(chromium):
+    random = np.random.default_rng(5)
+    errors = 10.0 ** random.uniform(-9, 5, 300) * (random.random(300) > 0.1)
+    figures = 10.0 ** random.uniform(-5, 6, 300) * random.choice([-1, 0, 1], 300, p=[0.4, 0.1, 0.5])
+    pairs = np.stack([figures, errors], -1).tolist()
+    cases = [[[figure], [error]] for figure, error in pairs]
+    cases += [np.transpose(pairs[i : i + 5]).tolist() for i in range(50)]
+    cases += [[[figure], []] for figure in figures.tolist()]
+    rule = files("evorl.reporting").joinpath("web", "format.js").read_text(encoding="utf-8")
+    page = chromium.new_page()
+    code = f"cases => {{ {rule}\nreturn cases.map((one) => decimals(...one)); }}"
+    found = page.evaluate(code, cases)
+    page.close()
+    assert found == [decimals(*case) for case in cases]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [SIZES[0], SIZES[3]])
+def test_a_run_that_has_failed(visit, tmp_path, width, scheme):
+    directory = going(tmp_path)
+    failure = {"reason": "all are dead; start again", "lasting": True}
+    (directory.path / "failure.json").write_text(json.dumps(failure))
+    page = visit(report(tmp_path, directory.path), width, scheme)
+    assert page.locator("#score").inner_text().startswith("failed")
+    assert page.locator(".warning").inner_text() == "The run has failed: all are dead; start again"
+    assert "evorl resume" not in page.locator("#config").inner_text()
+    assert "It would fail again as it is" in page.locator("#config").inner_text()
+    assert fits(page)
+
+
 @pytest.mark.parametrize(("width", "scheme"), [SIZES[0], SIZES[3]])
 def test_a_run_that_has_just_begun(visit, tmp_path, width, scheme):
     directory = just_begun(tmp_path)
@@ -330,6 +384,20 @@ def test_a_child_of_the_command_line(visit, tmp_path, monkeypatch):
     page = visit((directory.path / "report.html").as_uri())
     assert page.title() == "family – evorl"
     assert chart(page, "tree").locator(".node").count() > 0
+
+
+def test_the_list_says_what_is_off(dashboard, visit, tmp_path):
+    failed, busy = going(tmp_path / "runs", "failed"), with_actors(tmp_path / "runs")
+    failure = {"reason": "no room " * 100, "lasting": False}
+    (failed.path / "failure.json").write_text(json.dumps(failure))
+    with busy.locked():
+        page = visit(dashboard)
+    told = page.locator("tr[data-run=failed] .state").inner_text()
+    assert told.startswith("failed: no room")
+    assert len(told) < 250
+    assert page.locator("tr[data-run=actors] .badge.less").inner_text() == "1 of 2 actors"
+    assert page.locator(".badge").count() == 1
+    assert fits(page)
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)

@@ -118,6 +118,21 @@ def test_hyperparameters_that_never_differ_have_no_curve(values):
     assert found["hyperparameters/gamma/best"] == 0.9
 
 
+def test_actors(values):
+    line = metrics_line(0, [0, 1], [1.0, 2.0])
+    assert not any(name.startswith("actors/") for name in values(line))
+    line["actors"] = {"alive": 2, "lag": 3.5, "queue": 0.5, "refused": {"lag": 2, "range": 1}}
+    found = values(line)
+    assert {name: value for name, value in found.items() if name.startswith("actors/")} == {
+        "actors/alive": 2.0,
+        "actors/lag": 3.5,
+        "actors/queue": 0.5,
+        "actors/refused": 3.0,
+        "actors/refused_lag": 2.0,
+        "actors/refused_range": 1.0,
+    }
+
+
 def test_layers_and_units_of_each_network(values):
     line = metrics_line(0, [0, 1], [1.0, 2.0])
     found = values(line)

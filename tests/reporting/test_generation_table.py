@@ -10,6 +10,7 @@ from evorl.genome import Architecture, Genome
 from evorl.reporting.console import as_text
 from evorl.reporting.generation_table import (
     Evaluated,
+    actors_line,
     headline as headline_text,
     hyperparameter_line,
     ranking as ranking_table,
@@ -59,8 +60,38 @@ def test_columns_stay_in_their_place():
     assert {line.index("±") for line in (*first, *second) if "±" in line} == {first[0].index("±")}
 
 
-def test_small_fitness_gets_decimals():
+def test_digits_go_by_the_error():
     assert "0.123 ± 0.010" in ranking(some((0.123, 0.1, 0.05), (0.01, 0.01, 0.01)))[1]
+    assert "   415 ±    19" in ranking(some((415.4, 243.9, 10.2), (19.1, 34.5, 2.0)))[1]
+    assert "  best so far 421 " in headline(some((415.4, 10.0, -np.inf), (19.1, 18.5, 2.0)), 420.6)
+
+
+TOLD = {
+    "alive": 2,
+    "messages": 20,
+    "lag": 3.75,
+    "max_lag": 6,
+    "queue": 1.8,
+    "frames_per_second": 18442.4,
+    "refused": {"generation": 6},
+    "gone": 0,
+}
+
+
+def told(always=False, **changes):
+    line = actors_line(TOLD | changes, 2, always)
+    return None if line is None else as_text(io.StringIO(), line)
+
+
+def test_actors_are_told_of_if_something_is_off():
+    assert told() is None
+    usual = "lag 3.8 (at most 6), queue 1.8, 18,442 frames per second"
+    assert told(always=True) == f"  actors: 2 of 2 alive, {usual}"
+    assert told(alive=1) == f"  actors: 1 of 2 alive, {usual}"
+    assert told(gone=1) == f"  actors: 2 of 2 alive (1 gone), {usual}"
+    assert told(always=True, alive=3) == f"  actors: 3 alive, {usual}"
+    refused = {"generation": 6, "lag": 4, "range": 1}
+    assert told(refused=refused) == f"  actors: 2 of 2 alive, {usual}, refused: 4 lag, 1 range"
 
 
 @pytest.mark.parametrize("agents", [1, 9, 10])
@@ -110,7 +141,7 @@ def test_any_algorithm_with_any_networks():
 
 def test_an_algorithm_without_hyperparameters():
     found = Evaluated(0, 1, [Genome(7, {"q": Architecture()}, {})], np.ones(1), np.ones(1))
-    assert " ".join(ranking(found)[1].split()) == "1 7 — initial 1.000 ± 1.000 64-64 relu"
+    assert " ".join(ranking(found)[1].split()) == "1 7 — initial 1.0 ± 1.0 64-64 relu"
 
 
 def test_hyperparameter_line():

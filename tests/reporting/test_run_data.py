@@ -13,7 +13,7 @@ from evorl.reporting.run_data import mutation_effects, read_payload, read_run
 from evorl.runs.directory import LINEAGE, METRICS, RunDirectory
 from tests.synthetic import FAMILY, birth, child, evaluated, family_lines, initial, make_run, saved
 
-from .runs import finished, going, just_begun, metrics, snapshot
+from .runs import TOLD, finished, going, just_begun, metrics, snapshot, with_actors
 
 
 def agent(run, id):
@@ -29,7 +29,8 @@ def test_a_finished_run(tmp_path):
     score = (450.0, 445.0, 455.0)
     assert run["headline"]["score"] == {"mean": score, "iqm": score, "episodes": 100}
     assert run["headline"]["env_steps"] == 1000
-    assert run["best"] == {"id": 4, "generation": 4, "fitness": 404.0, "confirmed": 398.5}
+    best = {"id": 4, "generation": 4, "fitness": 404.0, "confirmed": 398.5, "own_steps": 5000}
+    assert run["best"] == best
     assert run["rows"]["generation"] == [0, 1, 2, 3, 4]
     assert run["rows"]["env_steps"] == [4000, 8000, 12000, 16000, 20000]
     assert run["rows"]["steps_per_second"] == [2000.0] * 5
@@ -58,6 +59,23 @@ def test_a_run_before_its_first_evaluation(tmp_path):
         (0, None, []),
         (1, None, []),
     ]
+
+
+def test_a_run_with_actors(tmp_path):
+    assert read_run(finished(tmp_path))["actors"] is None
+    assert read_run(just_begun(tmp_path, mesh={"actors": 2}))["actors"] is None
+    directory = with_actors(tmp_path)
+    found = read_run(directory)["actors"]
+    assert found["wanted"] == 2
+    assert found["figures"]["alive"] == [2, 2, 1]
+    assert found["figures"]["lag"] == [3.5] * 3
+    assert found["figures"]["gone"] == [0, 0, 1]
+    assert found["refused"] == {"generation": 12, "lag": 8, "range": 3, "<b>new</b>": 1}
+    directory.append_metrics(metrics(3))  # it was resumed without
+    assert read_run(directory)["actors"]["figures"]["queue"] == [1.25] * 3 + [None]
+    directory.append_metrics(metrics(3, actors=TOLD | {"queue": "full"}))
+    with pytest.raises(RunError, match=r"metrics\.jsonl: damaged, or"):
+        read_run(directory)
 
 
 def test_half_a_last_line_is_left_out(tmp_path):
@@ -145,7 +163,7 @@ def test_states(tmp_path):
         (lambda path: (path / "summary.json").write_text("{"), "not a summary"),
         (lambda path: (path / "config.yaml").write_text("env: ["), "invalid YAML"),
         (lambda path: (path / "best" / "agent.json").write_text("[]"), "agent.json"),
-        (lambda path: (path / "best" / "agent.json").write_text("{}"), "agent.json: damaged, or"),
+        (lambda path: (path / "best" / "agent.json").write_text("{}"), r"\.json: not an agent of"),
     ],
 )
 def test_damage_is_one_line(tmp_path, damage, message):

@@ -16,6 +16,7 @@ from evorl.reporting.console import Console
 from evorl.training.trainer import train
 from tests.reporting.read_back import sessions
 from tests.reporting.tracked import (
+    ACTORS,
     GENERATIONS,
     OFFLINE,
     environment,
@@ -167,6 +168,20 @@ def test_tensorboard_has_every_generation(tracked):
     assert not math.isnan(score)
     (config,) = read.Tensors("config/text_summary")
     assert b"CartPole-v1" in config.tensor_proto.string_val[0]
+
+
+def test_actors_have_curves(home, tmp_path):
+    path = run(tmp_path, OFFLINE, "tracking.tensorboard=true", *ACTORS)
+    (session,) = sessions(path)
+    read = EventAccumulator(str(path / "tensorboard")).Reload()
+    names = ("alive", "messages", "lag", "max_lag", "queue", "frames_per_second", "gone")
+    for name in names:
+        expected = [line["actors"][name] for line in lines(path)]
+        assert [row[f"actors/{name}"] for row in session.told] == expected
+        events = read.Scalars(f"actors/{name}")
+        assert [event.value for event in events] == pytest.approx(expected)
+    assert [row["actors/refused"] for row in session.told] == [0] * len(lines(path))
+    assert min(row["actors/frames_per_second"] for row in session.told) > 0
 
 
 @pytest.mark.parametrize(

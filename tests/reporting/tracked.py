@@ -31,6 +31,11 @@ BASE = {
     "compile": False,
     "tracking": {"timeout": 180},  # the machine may be busy
 }
+ACTORS = [  # who play within this process
+    "algorithm={name: a3c, rollout_steps: 5}",
+    "mesh.actors=2",
+    "actors={place: inline, lockstep: true}",
+]
 GENERATIONS = 6  # of 200 steps
 OFFLINE = "tracking.wandb=offline"
 

@@ -340,7 +340,7 @@ def twice(path):
 
 
 WRONG = {  # what was done, and what the warning must say of it
-    "version": (forged(format=1), "format version 1 wrote it, this is version 4"),
+    "version": (forged(format=1), "format version 1 wrote it, this is version 5"),
     "other version, other shape": (raw(b'{"format": 7, "x": []}'), "format version 7 wrote it"),
     "run": (forged(run="beef"), "its run has configuration 'beef', this 'cafe'"),
     "generation": (forged(generation=4), "it is of generation 4"),
@@ -356,7 +356,7 @@ WRONG = {  # what was done, and what the warning must say of it
     "nesting": (raw(b"[" * 1_000_000), "maximum recursion depth"),
     "long number": (raw(b'{"format": ' + b"9" * 100_000 + b"}"), "cannot be used"),
     "not UTF-8": (raw(b'{"format": "\xff"}'), "cannot be used"),
-    "surrogate": (raw(b'{"format": 4, "run": "\\ud800"}'), "checksum is another"),
+    "surrogate": (raw(b'{"format": 5, "run": "\\ud800"}'), "checksum is another"),
 }
 
 

@@ -185,8 +185,8 @@ def test_the_text(tmp_path):
     (alone,) = [line for line in lines if "20.5" in line]
     assert alone.split()[-6:] == ["1", "20.5", "—", "20.5", "—", "1,100"]
     assert max(map(len, lines)) <= 100
-    (row,) = [line for line in lines if "1.00" in line]
-    assert row.split()[-3:] == ["1.00", "—", "CartPole-v1"]
+    (row,) = [line for line in lines if "1.000" in line]
+    assert row.split()[-3:] == ["1.000", "—", "CartPole-v1"]
 
 
 def test_long_labels_wrap(tmp_path):
@@ -212,6 +212,31 @@ def test_what_cannot_be_compared(tmp_path):
     (unfinished / "summary.json").unlink()
     assert_refused("unfinished: the run is not finished", good, unfinished)
     assert_refused("not a run directory, as it has no config.yaml", tmp_path)
+
+
+def test_what_is_not_finished_is_left_out_and_named(evorl, tmp_path):
+    runs_of(tmp_path, "a", [30, 31])
+    make_run(tmp_path, "stopped").remove_summary()
+    failed = make_run(tmp_path, "failed")
+    failed.remove_summary()
+    (failed.path / "failure.json").write_text('{"reason": "no", "lasting": true}')
+    (make_run(tmp_path, "damaged").path / "summary.json").write_text("{")
+    (tmp_path / "notes.txt").write_text("no run")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    code, out, err = evorl("compare", *names)
+    assert (code, err) == (0, "")
+    assert " 2  30.5" in out
+    left_out = [line for line in out.splitlines() if line.startswith("left out: ")]
+    assert [line.removeprefix("left out: ").split(":")[0] for line in left_out] == [
+        "damaged/summary.json",
+        "failed",
+        "notes.txt",
+        "stopped",
+    ]
+    assert left_out[1].endswith("failed, not finished")
+    code, out, err = evorl("compare", "stopped", "failed")
+    assert (code, out) == (2, "")
+    assert err == "error: stopped: stopped, not finished; nor is any other of these\n"
 
 
 def _spoil(key, value):

@@ -54,6 +54,21 @@ def test_summarise():
             assert got.high == pytest.approx(high, abs=0.05 * (high - low))
 
 
+@pytest.mark.parametrize("count", [2, 3, 7, 100])
+def test_intervals_are_those_of_scipy_to_the_last_bit(count):
+    """Which takes a second to import: longer than most lists of runs."""
+
+    def trimmed(samples, axis):
+        return stats.trim_mean(samples, 0.25, axis=axis)
+
+    samples = random().normal(size=count) * 50
+    for own, other in ((np.mean, np.mean), (interquartile_mean, trimmed)):
+        found = compare.interval([samples], random(3), own)
+        how = {"n_resamples": compare.RESAMPLES, "batch": compare.BATCH, "method": "percentile"}
+        expected = stats.bootstrap((samples,), other, rng=random(3), **how).confidence_interval
+        assert tuple(found)[1:] == pytest.approx(tuple(expected), rel=1e-15)
+
+
 def test_the_mean_of_two_has_a_known_interval():
     """Of the resamples a quarter are (a, a) and a quarter (b, b)."""
     found = summarise_group([10.0, 20.0])

@@ -52,6 +52,8 @@ POISON = {
     "deep config": lambda run: (run / "config.yaml").write_text("[" * 100_000),
     "not UTF-8": lambda run: (run / "config.yaml").write_bytes(b"name: \xff"),
     "no budget": config("env_steps: 100000", "env_steps: many"),
+    "failure of nothing": lambda run: (run / "failure.json").write_text("{}"),
+    "actors of nothing": metrics(json.dumps(LINE | {"actors": [1]})),
     "summary of nothing": lambda run: (run / "summary.json").write_text("{}"),
 }
 

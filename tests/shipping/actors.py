@@ -9,20 +9,23 @@ import numpy as np
 import torch
 
 from evorl.algorithms.a2c import A2C
-from evorl.algorithms.base import Algorithm
+from evorl.algorithms.base import Algorithm, Trained
 from evorl.algorithms.ddpg import DDPG, TD3
 from evorl.algorithms.dqn import DQN
+from evorl.algorithms.impala import IMPALA
 from evorl.algorithms.ppo import PPO
 from evorl.algorithms.sac import SAC
 from evorl.envs.spaces import ActionSpec
 from evorl.genome import Architecture, Genome
-from evorl.networks.spec import NetworkSpec
+from evorl.networks.spec import NORMALIZER, NetworkSpec, NormalizerSpec
 from evorl.population.population import Population
 from evorl.runs.agent import Interface, SavedAgent
 
 INPUTS = 5
 LOW, HIGH = (-2.0, 0.1, -5.0), (2.0, 0.7, -1.0)  # of a box
 PARTS, STARTS = (3, 2, 4), (0, 5, -1)  # of MultiDiscrete actions
+MEAN = np.array([30.0, -4.0, 0.0, 200.0, 7.0])  # of normalised observations
+SPREAD = np.array([3.0, 0.01, 50.0, 20.0, 0.5])
 BOX = ActionSpec("continuous", None, (3,), np.dtype(np.float32), LOW, HIGH)
 CHOICE = ActionSpec("discrete", 4)
 CHOICES = ActionSpec("multidiscrete", None, (3,), parts=PARTS)
@@ -43,6 +46,7 @@ class Case(NamedTuple):
     action: ActionSpec
     mask: int = 0
     changes: Mapping[str, Any] = MappingProxyType({})  # of the interface
+    normalize: bool = False
 
     @property
     def interface(self) -> Interface:
@@ -51,7 +55,9 @@ class Case(NamedTuple):
     @property
     def reads(self) -> str:
         """The network that actions come from."""
-        return {"dqn": "q", "a2c": "policy", "ppo": "policy"}.get(self.algorithm.name, "actor")
+        return {"dqn": "q", "a2c": "policy", "ppo": "policy", "impala": "policy"}.get(
+            self.algorithm.name, "actor"
+        )
 
 
 CASES = {
@@ -64,9 +70,12 @@ CASES = {
     "a2c discrete": Case(A2C(), CHOICE),
     "a2c multidiscrete": Case(A2C(), CHOICES),
     "a2c continuous": Case(A2C(), BOX),
+    "impala": Case(IMPALA(), CHOICE),
     "ppo discrete": Case(PPO(), CHOICE),
     "ppo multidiscrete": Case(PPO(), CHOICES, 0, {"action_dtype": "int32"}),
     "ppo continuous": Case(PPO(), BOX),
+    "sac normalised": Case(SAC(), BOX, normalize=True),
+    "ppo normalised": Case(PPO(), BOX, normalize=True),
     "ppo masked": Case(PPO(), CHOICE, 4),
     "ppo masked multidiscrete": Case(PPO(), CHOICES, sum(PARTS)),
 }
@@ -83,8 +92,10 @@ def population_of(case: Case, seed: int) -> Population:
 
     Of one seed, networks of equal shapes are equal in every algorithm: each case has its own.
     """
-    observation = NetworkSpec(INPUTS, 0, mask=case.mask)
+    observation = NetworkSpec(INPUTS, 0, mask=case.mask, normalize=case.normalize)
     networks = case.algorithm.networks(observation, case.action)
+    if case.normalize:
+        networks[NORMALIZER] = Trained(NormalizerSpec(INPUTS))
     named = [name for name, own in networks.items() if isinstance(own.spec, NetworkSpec)]
     genomes = [
         Genome(
@@ -103,6 +114,10 @@ def population_of(case: Case, seed: int) -> Population:
                 value += 0.3 + 0.5 * torch.rand(value.shape, generator=random)
             if name.endswith("head.weight"):
                 value.copy_(torch.randn(value.shape, generator=random))
+            if name.endswith(("obs_mean", "obs_var")):
+                own = torch.rand(INPUTS, generator=random, dtype=torch.float64).numpy()
+                found = MEAN + SPREAD * own if name.endswith("mean") else SPREAD**2 * (0.5 + own)
+                value.copy_(torch.from_numpy(found))
     population.rebuild(genomes, states)
     return population
 
@@ -117,7 +132,8 @@ def saved(case: Case, population: Population, agent: int) -> SavedAgent:
 def inputs_of(case: Case, count: int, seed: int = 0) -> list[Any]:
     """Observations, and masks that leave a choice of every part."""
     random = np.random.default_rng(seed)
-    inputs: list[Any] = [random.normal(size=(count, INPUTS)).astype(np.float32)]
+    obs = random.normal(size=(count, INPUTS))
+    inputs: list[Any] = [(MEAN + SPREAD * obs if case.normalize else obs).astype(np.float32)]
     if case.mask:
         parts = [random.random((count, size)) < 0.4 for size in case.action.choices]
         for part in parts:

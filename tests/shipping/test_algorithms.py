@@ -11,8 +11,9 @@ from gymnasium import spaces
 
 from evorl.cli.ship import FORMATS
 from evorl.errors import RunError
+from evorl.networks.spec import NetworkSpec
 from evorl.runs.agent import FACTS, Agent, Interface, load_agent, read_agent, save_agent
-from evorl.shipping.export import export_agent, random_inputs, read_model
+from evorl.shipping.export import export_agent, random_inputs, random_observations, read_model
 from evorl.shipping.play import _play
 from tests.shipping.actors import (
     BOX,
@@ -20,6 +21,7 @@ from tests.shipping.actors import (
     HIGH,
     INTERFACES,
     LOW,
+    MEAN,
     PARTS,
     STARTS,
     Case,
@@ -74,9 +76,11 @@ def test_continuous_actions_stay_in_the_box_to_the_last_bit(populations, name):
     low, high = (np.array(own, dtype).reshape(interface.action_shape) for own in (LOW, HIGH))
     space = spaces.Box(low, high, dtype=dtype.type)
     (obs,) = inputs_of(case, COUNT)
+    middle = MEAN.astype(np.float32) if case.normalize else 0
+    far = middle + 100 * (obs - middle)
     at_ends = 0
     for i in range(population.size):
-        actions = Agent(saved(case, population, i)).act(100 * obs)
+        actions = Agent(saved(case, population, i)).act(far)
         assert all(space.contains(one) for one in actions)
         at_ends += (actions == high).sum() + (actions == low).sum()
     assert at_ends > 0
@@ -182,6 +186,42 @@ def test_random_masks_leave_a_choice_of_every_part(populations):
     for part in np.split(drawn["mask"], np.cumsum(PARTS)[:-1], 1):
         assert part.any(1).all()
         assert 0.5 < part.mean() < 0.9
+
+
+@pytest.mark.parametrize("name", ["sac normalised", "ppo normalised"])
+def test_normalised_agents_are_compared_where_their_observations_are(populations, name):
+    agent = saved(CASES[name], populations[name], 0)
+    drawn = random_observations(agent, 2000, np.random.default_rng(0))
+    assert (drawn.shape, drawn.dtype) == ((2000, len(MEAN)), np.float32)
+    mean, var = (agent.parameters[f"normalizer.obs_{own}"].numpy() for own in ("mean", "var"))
+    read = (drawn - mean) / np.sqrt(var)
+    np.testing.assert_allclose(read.mean(0), 0, atol=0.12)  # five standard errors
+    np.testing.assert_allclose(read.std(0), 1, atol=0.08)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16"])
+def test_normalised_whole_numbers_stay_in_their_range(populations, dtype):
+    before = saved(CASES["sac normalised"], populations["sac normalised"], 0)
+    scale = 1 / 255 if dtype == "uint8" else 1.0
+    agent = before._replace(
+        interface=dataclasses.replace(before.interface, dtype=dtype),
+        specs={
+            name: dataclasses.replace(spec, scale=scale) if isinstance(spec, NetworkSpec) else spec
+            for name, spec in before.specs.items()
+        },
+        parameters=before.parameters
+        | {
+            "normalizer.obs_mean": scale * torch.tensor([0.0, 50.0, 100.0, 200.0, 255.0]),
+            "normalizer.obs_var": scale**2 * torch.full((5,), 64.0),
+        },
+    )
+    drawn = random_observations(agent, 2000, np.random.default_rng(0))
+    assert drawn.dtype == dtype
+    np.testing.assert_allclose(drawn[:, 1:4].mean(0), [50, 100, 200], atol=1)
+    np.testing.assert_allclose(drawn[:, 1:4].std(0), 8, atol=0.7)
+    if dtype == "uint8":  # clipped, not wrapped around
+        assert drawn[:, 0].max() < 60
+        assert drawn[:, 4].min() > 195
 
 
 # agent.json

@@ -19,11 +19,12 @@ SMALL = {
     "ddpg": {"learning_starts": 20, "batch_size": 16, "action_noise": 0.5},
     "ppo": {"rollout_steps": 16, "batch_size": 16, "epochs": 2},
     "a2c": {"rollout_steps": 8},
+    "impala": {"rollout_steps": 8, "replay_unrolls": 8},
 }
 RUNS = [
-    *((name, "Maze-v0") for name in ("dqn", "ppo", "a2c")),
-    *((name, "MazeOfTwo-v0") for name in ("ppo", "a2c")),
-    *((name, "Aim-v0") for name in ("sac", "td3", "ddpg", "ppo", "a2c")),
+    *((name, "Maze-v0") for name in ("dqn", "ppo", "a2c", "impala")),
+    *((name, "MazeOfTwo-v0") for name in ("ppo", "a2c", "impala")),
+    *((name, "Aim-v0") for name in ("sac", "td3", "ddpg", "ppo", "a2c", "impala")),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Evolution of agents with several networks: PPO's policy and value, SAC's actor and critics."""
+"""Evolution of agents with several networks: policies and values, actors and critics."""
 
 import json
 from contextlib import ExitStack
@@ -48,8 +48,30 @@ ALGORITHMS = {
         "algorithm": {"name": "sac", "learning_starts": 16, "batch_size": 8, "lr": 1e-2},
         "replay": {"capacity": 500},
     },
+    "a2c": {
+        "env": {"id": "CartPole-v1", "num_envs": 2},
+        "algorithm": {"name": "a2c", "rollout_steps": 4, "lr": 1e-2},
+    },
+    "impala": {
+        "env": {"id": "CartPole-v1", "num_envs": 2},
+        "algorithm": {"name": "impala", "rollout_steps": 8, "updates": 2, "replay_unrolls": 8},
+    },
+    "ddpg": {
+        "env": {"id": "Pendulum-v1", "num_envs": 2},
+        "algorithm": {"name": "ddpg", "learning_starts": 16, "batch_size": 8, "lr": 1e-2},
+        "replay": {"capacity": 500},
+    },
+    "td3": {
+        "env": {"id": "Pendulum-v1", "num_envs": 2},
+        "algorithm": {"name": "td3", "learning_starts": 16, "batch_size": 8, "lr": 1e-2},
+        "replay": {"capacity": 500, "kind": "prioritized"},
+    },
 }
-NETWORKS = {"ppo": {"policy", "value"}, "sac": {"actor", "critic", "critic2"}}
+POLICY, TWIN = {"policy", "value"}, {"actor", "critic", "critic2"}
+NETWORKS = {"ppo": POLICY, "sac": TWIN, "a2c": POLICY, "impala": POLICY} | {
+    "ddpg": {"actor", "critic"},
+    "td3": TWIN,
+}
 GENERATIONS = 6
 pytestmark = pytest.mark.filterwarnings("ignore:evaluation.every")
 SHAPES = "evolution.mutation={architecture: 1, hyperparameters: 0, parameters: 0, new_layer: 0.5}"
@@ -100,7 +122,7 @@ def states_at(path, generation):
     """The weights that a generation begins with, by agent."""
     folder = path / "checkpoints" / f"generation-{generation:06d}"
     agents = json.loads((folder / "manifest.json").read_text())["state"]["agents"]
-    states = unpack(load_file(folder / "population.safetensors"), [a["steps"] for a in agents])
+    states = unpack(load_file(folder / "population.safetensors"), [a["updates"] for a in agents])
     return {own["genome"]["id"]: state for own, state in zip(agents, states, strict=True)}
 
 
@@ -135,7 +157,7 @@ def test_architectures_change_on_every_network_and_keep_its_function(runs):
             name for name in specs if genome.architectures[name] != parent.architectures[name]
         ]
         assert len(changed) == 1
-        assert child_state.steps == parent_state.steps
+        assert child_state.updates == parent_state.updates
         for name, spec in specs.items():
             both = [(genome, child_state.network(name)), (parent, parent_state.network(name))]
             if name not in changed:

@@ -85,6 +85,21 @@ def test_every_moment_in_its_order(whole):
     assert np.isnan(diary.events[0].fitness).all()  # nobody has played yet
 
 
+def test_fitness_is_that_of_the_genome_beside_it(whole):
+    known, children = {}, 0
+    for (hook, _), event in zip(whole[1].seen, whole[1].events, strict=True):
+        if hook == "evaluated":
+            known = {g.id: row for g, row in zip(event.genomes, event.returns, strict=True)}
+        for genome, fitness, returns in zip(
+            event.genomes, event.fitness, event.returns, strict=True
+        ):
+            own = known.get(genome.id, np.array(np.nan))  # a child has not played yet
+            children += hook == "evolved" and genome.id not in known
+            np.testing.assert_array_equal(returns, np.broadcast_to(own, returns.shape))
+            np.testing.assert_array_equal(fitness, own.mean())
+    assert children
+
+
 def test_nothing_can_be_changed(whole):
     event = whole[1].events[1]
     for array in (event.fitness, event.returns):
@@ -190,7 +205,8 @@ def test_on_two_ranks(tmp_path, what):
     assert done.returncode != 0
     said = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     why = "callback Mine.on_evaluated failed: KeyError: 'that'; fix it, and resume the run"
-    assert said == [f"error: {tmp_path / 'run'}: {why}"]
+    # first; on a busy machine the other rank may have time to say whom it lost
+    assert said[:1] == [f"error: {tmp_path / 'run'}: {why}"]
     assert (tmp_path / "run" / "checkpoints" / "generation-000001").exists()
 
 

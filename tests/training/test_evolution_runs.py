@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from evorl.config import load_config, parse_config
+from evorl.errors import RunError
 from evorl.evolution.lineage import read_lineage
 from evorl.evolution.schedule import Schedule, Segment, config_for_schedule
 from evorl.genome import Architecture
@@ -144,6 +145,31 @@ def test_every_step_is_counted(usual):
     confirmed = found["evaluation_steps"] - fitness
     assert confirmed > 0  # what the further episodes took: three for each candidate
     assert found["total_steps"] == 1200 + found["evaluation_steps"] + found["final_steps"]
+
+
+def test_fitness_from_training_takes_no_steps(tmp_path):
+    """But for the race of the best; nobody is evaluated who has not ended an episode."""
+    path = run(tmp_path, "evaluation.source=training", "evolution.selection.min_gap=1.0")
+    again = run(tmp_path / "again", "evaluation.source=training", "evolution.selection.min_gap=1.0")
+    assert timeless(metrics(path)) == timeless(metrics(again))
+    assert (path / "lineage.jsonl").read_bytes() == (again / "lineage.jsonl").read_bytes()
+    lines = metrics(path)
+    assert len(lines) == GENERATIONS
+    assert lines[-1]["evaluation_steps"] <= 2 * GENERATIONS * 3 * 40  # three episodes, of two
+    assert 0 < lines[0]["evaluation_steps"] <= 3 * 40
+    assert any(value is not None for line in lines for value in line["fitness"])
+
+
+def test_a_run_in_which_no_episode_ends_trains_without_selection(tmp_path):
+    """Acrobot takes 500 steps, and a generation has 25: nothing is known of anybody, ever."""
+    given = [f"run.folder={tmp_path}", "evaluation.source=training", "env.id=Acrobot-v1"]
+    with pytest.raises(RunError, match=r"finite fitness; no episode ended, set evaluation\.every"):
+        train(parse_config(BASE, given))
+    (path,) = tmp_path.iterdir()
+    lines = metrics(path)
+    assert [line["ids"] for line in lines] == [[0, 1, 2, 3]] * GENERATIONS
+    assert [line["fitness"] for line in lines] == [[None] * 4] * GENERATIONS
+    assert all(all(line["alive"]) for line in lines)
 
 
 def test_evaluations_can_count(tmp_path):

@@ -17,8 +17,8 @@ from gymnasium import spaces
 
 from evorl.config import parse_config
 from evorl.pipeline.budget import generation_ends
-from evorl.pipeline.context import Context
 from evorl.pipeline.task import Task
+from evorl.pipeline.training_context import TrainingContext
 from evorl.training.build import Parts, env_spec, make_learning
 from tests.pipeline.snapshots import alone
 
@@ -192,6 +192,7 @@ SETUPS = {
     "sac": ACTOR | {"initial_temperature": 0.1, "temperature_lr": 1e-2},
     "a2c": ON | {"rollout_steps": 4, "initial_log_std": -1.5},
     "ppo": ON | {"rollout_steps": 16, "initial_log_std": -1.5},
+    "impala": ON | {"rollout_steps": 4, "initial_log_std": -1.5, "replay_unrolls": 16},
     "dqn": OFF | {"tau": 0.2, "learning_starts": 0, "epsilon_end": 1.0},
 }
 
@@ -240,7 +241,7 @@ def learned(name, actions, masked, iterations=1500, spoiled=lambda step: step):
             context.ends = min(context.ends + 101, iterations)
             context.finished = context.iteration + 1 == iterations
 
-        context = Context(2)
+        context = TrainingContext(2)
         context.ends = 101
         task = Task(context).use(decay).use(collect).use(learn)
         task.use(cut, every=generation_ends).run()
@@ -292,13 +293,13 @@ def shown(name, actions, masked, population):
         elif "q" in population.specs:
             values = group.online["q"](where).gather(2, what.unsqueeze(2)).squeeze(2)
         else:
-            values = population.judge(where, what)[1]
+            values = population.value(where)
     return Shown(name, actions, population, values.numpy(), greedy)
 
 
-RUNS = [(name, "box") for name in ("ddpg", "td3", "sac", "a2c", "ppo")]
-RUNS += [(name, "choice") for name in ("dqn", "a2c", "ppo")]
-RUNS += [(name, "choices") for name in ("a2c", "ppo")]
+RUNS = [(name, "box") for name in ("ddpg", "td3", "sac", "a2c", "ppo", "impala")]
+RUNS += [(name, "choice") for name in ("dqn", "a2c", "ppo", "impala")]
+RUNS += [(name, "choices") for name in ("a2c", "ppo", "impala")]
 
 
 @cache
@@ -379,7 +380,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize(("name", "actions"), [("ddpg", "box"), ("a2c", "choice")])
+@pytest.mark.parametrize(
+    ("name", "actions"), [("ddpg", "box"), ("a2c", "choice"), ("impala", "choice")]
+)
 def test_a_fault_would_be_seen(fault, name, actions):
     spoiled, part = FAULTS[fault]
 

@@ -20,13 +20,13 @@ from evorl.envs import EnvSpec, make_vector_env
 from evorl.experience import PrioritisedSampler, ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
 from evorl.pipeline.collect import Collect
-from evorl.pipeline.context import Context
 from evorl.pipeline.learn import AnnealBeta, Learn
 from evorl.pipeline.task import Task
+from evorl.pipeline.training_context import TrainingContext
 from evorl.population.population import Population
 from evorl.runs.agent import load_agent
 from evorl.seeding import generator
-from evorl.training.build import observation_spec
+from evorl.training.agents import observation_spec
 from evorl.training.trainer import train
 from tests.pipeline.snapshots import alone
 
@@ -188,15 +188,16 @@ def learned(setup, breaking=unbroken, seed=5):
             collect.end_generation()
             context.generation += 1
 
-        task = Task(Context(agents))
+        task = Task(TrainingContext(agents))
         budget = BudgetConfig(env_steps=setup.iterations * agents * 4)
         task.use(AnnealBeta(sampler, ReplayConfig(), budget, agents * 4))
         task.use(collect)
         task.use(Learn(alone(), population, buffer, sampler))
         task.use(advance)
         task.use(cut, every=setup.generation)
-        context = task.run()
-    assert (context.agent_updates > setup.iterations - setup.n_step).all()
+        task.run()
+    for agent in range(agents):
+        assert population.state(agent).updates > setup.iterations - setup.n_step
     assert population.alive.all()
     return population
 
@@ -380,13 +381,13 @@ def test_a_fault_would_be_seen(fault):
 
 @pytest.mark.parametrize("fault", ["one gamma for all", "gamma once for n steps"])
 def test_a_wrong_discount_would_be_seen(fault, monkeypatch):
-    discounted = evorl.experience.transitions.discounted
+    discounted = evorl.experience.transitions.n_step_return
 
     def broken(rewards, bootstrap, gamma):
         if fault == "one gamma for all":
             return discounted(rewards, bootstrap, gamma.mean().expand_as(gamma))
         return discounted(rewards, bootstrap.clamp(max=1), gamma)
 
-    monkeypatch.setattr(evorl.experience.transitions, "discounted", broken)
+    monkeypatch.setattr(evorl.experience.transitions, "n_step_return", broken)
     setup = Setup("KnownCycle-v0", gammas=(0.5, 0.9), n_step=3)
     assert max(errors(setup, learned(setup))) > 3 * TOLERANCE

@@ -10,7 +10,7 @@ from evorl.envs.spaces import ActionSpec, ObservationSpec
 from evorl.errors import ConfigError
 from evorl.networks.spec import NORMALIZER, NetworkSpec, NormalizerSpec
 from evorl.shipping.play import select_agent
-from evorl.training.build import make_networks
+from evorl.training.agents import make_networks
 from evorl.training.trainer import train
 from tests.training.test_saving import again, content, run
 

@@ -174,6 +174,12 @@ class Shared(Whole):
 class Silent(evorl.OffPolicy):
     pass
 
+class Rolled(Plain):
+    experience = "rollout"
+
+class Unrolled(Plain):
+    experience = "unrolls"
+
 def broken(returns): return returns[99]
 
 def spoiled(genome, state, random):
@@ -181,8 +187,12 @@ def spoiled(genome, state, random):
     return genome, state
 """
 REFUSED = {
-    "Plain": "learns from a replay, but has no n_step, updates, learning_starts; make it a subclass"
+    "Plain": "has experience 'replay', but no n_step, updates, learning_starts; make it a subclass"
     " of evorl.OffPolicy, too, which declares them",
+    "Rolled": "has experience 'rollout', but no rollout_steps, gae_lambda; make it a subclass of"
+    " evorl.OnPolicy, too, which declares them",
+    "Unrolled": "has experience 'unrolls', but no rollout_steps, replay_unrolls; make it a subclass"
+    " of evorl.IMPALA, too, which declares them",
     "Misspelt": "network 'v' is trained by 'rat', which is no hyperparameter; did you mean rate?",
     "Shared": "loss must be one number per agent, [P], as its samples' weights add them up; got 0"
     " dimensions",

@@ -95,7 +95,7 @@ def test_without_replays_the_run_goes_on_and_says_what_it_costs(tmp_path):
         "population.safetensors",
         "progress.safetensors",
     }
-    with pytest.warns(UserWarning, match="replays were not kept .* not to the same bytes"):
+    with pytest.warns(UserWarning, match="replays were not kept .* not end with the same bytes"):
         again(directory, "budget.env_steps=400")
     assert directory.finished
     lines = (directory.path / "metrics.jsonl").read_text().splitlines()

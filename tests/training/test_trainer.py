@@ -395,7 +395,7 @@ def test_short_generations_are_warned_of(tmp_path, capsys):
     run(tmp_path / "a")
     said = capsys.readouterr()
     assert (said.out + said.err).splitlines() == [
-        "warning: evaluation.every=50 is less than two episodes of up to 500 steps, and running"
+        "warning: evaluation.every=50 is less than an episode of up to 500 steps, and running"
         " episodes are cut there; 1000 or more is better"
     ]
     run(tmp_path / "b", "env.kwargs={max_episode_steps: 25}")

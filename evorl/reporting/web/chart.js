@@ -127,8 +127,8 @@ class Frame {
     return this.add("text", { x, y, ...more }, text);
   }
 
-  yAxis(scale, title, show = brief, wanted = 5) {
-    const ticks = scale.ticks(wanted);
+  yAxis(scale, title, show = brief, wanted = 5, whole = false) {
+    const ticks = scale.ticks(wanted).filter((tick) => !whole || Number.isInteger(tick));
     this.left = Math.max(30, 12 + 6.6 * Math.max(0, ...ticks.map((tick) => show(tick).length)));
     for (const tick of ticks) {
       const y = scale(tick);

@@ -84,7 +84,7 @@ function groupTables(comparison) {
   const table = (head, rows) => el("table", { class: "stack" }, el("thead", {}, el("tr", {}, head.map(([text, right]) => el("th", { class: right ? "right" : null, scope: "col" }, text)))), el("tbody", {}, rows));
   const groups = table([["group"], ["environment", true], ["runs", true], ["IQM", true], ["mean", true], ["steps a run", true]], comparison.groups.map((group) => el("tr", {},
     cell("", group.label, false), cell("environment", group.env), cell("runs", String(group.runs)), cell("IQM", estimate(group.iqm)), cell("mean", estimate(group.mean)), cell("steps", count(group.steps)))));
-  const pairs = comparison.improvements.map((one) => el("tr", {}, cell("", `${one.x} > ${one.y}`, false), cell("environment", one.env), cell("probability", one.probability[0].toFixed(2)), cell("95 % interval", one.probability[1] === null ? "no interval" : `${one.probability[1].toFixed(2)} to ${one.probability[2].toFixed(2)}`)));
+  const pairs = comparison.improvements.map((one) => el("tr", {}, cell("", `${one.x} > ${one.y}`, false), cell("environment", one.env), cell("probability", even(one.probability)[0]), cell("95 % interval", range(one.probability))));
   return [card("groups", "Finished runs by configuration", "Runs that differ in name and seed only are one group. Intervals are over runs, and too narrow for fewer than about ten of them.",
     groups, ...(pairs.length ? [el("h3", {}, "How probably a run of one beats one of the other"), table([["X > Y"], ["environment", true], ["probability", true], ["95 % interval", true]], pairs)] : []),
     ...comparison.warnings.map((text) => el("p", { class: "warning" }, text)))];

@@ -10,11 +10,13 @@ function configSection(get) {
       const now = JSON.stringify([run.commands, run.config, versions, run.state]);
       if (now === known) return;
       known = now;
-      const finished = run.state === "finished";
+      const { again, resume, lineage, schedule } = run.commands, failed = run.state === "failed";
+      const shown = (note, ...texts) => (texts.some(Boolean) ? [el("p", { class: "note" }, note), ...texts.filter(Boolean).map(command)] : []);
       body.replaceChildren(
-        el("p", { class: "note" }, "Trains the same again; updates that are not compiled give the same bytes on the same machine and versions, with as many processes as the run had."), command(run.commands.again),
-        ...(finished ? [] : [el("p", { class: "note" }, "Goes on with it after it was stopped:"), command(run.commands.resume)]),
-        el("p", { class: "note" }, "The best agent's ancestors, and its schedule of hyperparameters to train by:"), command(run.commands.lineage), command(run.commands.schedule));
+        ...shown("Trains the same again; updates that are not compiled give the same bytes on the same machine and versions, with as many processes as the run had.", again),
+        ...shown(failed ? "Resumes it, once the cause of its failure is gone:" : "Resumes it where it was stopped:", resume),
+        ...(failed && !resume ? [el("p", { class: "note" }, "It would fail again as it is: start a new run of the configuration below, with what its failure names changed.")] : []),
+        ...shown("The best agent's ancestors, and its schedule of hyperparameters to train by:", lineage, schedule));
       text.textContent = run.config;
       const pairs = [["folder", run.path], ...Object.entries(versions)];
       facts.replaceChildren(...pairs.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));

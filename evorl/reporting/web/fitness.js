@@ -18,7 +18,7 @@ function fitnessSection(get) {
     });
     model.tip = (point) => {
       const error = valueAt(point.agent, point.row, (agent) => agent.error);
-      return about(run, point, [["fitness", figure(point.value) + (error === null ? "" : ` ± ${figure(error)}`)]]);
+      return about(run, point, [["fitness", figure(point.value, error)]]);
     };
     return model;
   });

@@ -1,16 +1,32 @@
 // Numbers, times and counts as text.
 const MINUS = "−";
 
-function figure(value, digits = 4) {
+// Decimals of figures that stand together, by the rule of evorl/runs/figures.py: those of two digits of
+// their middle error, or four digits of the largest figure where no error is known.
+function decimals(values, errors = []) {
+  const known = (list) => list.filter((value) => Number.isFinite(value)).map(Math.abs);
+  const size = Math.max(0, ...known(values));
+  const found = known(errors).filter((error) => error > 1e-6 * size).sort((a, b) => a - b);
+  const places = (digits, number) => Math.min(Math.max(0, digits - 1 - Math.floor(Math.log10(number))), 12);
+  if (found.length) return places(2, found[Math.floor((found.length - 1) / 2)]);
+  return size ? places(4, size) : 1;
+}
+
+function fixed(value, places, least = places) {
   if (value === null || value === undefined) return "—";
-  if (value === 0) return "0";
-  const size = Math.abs(value);
-  let text;
-  if (size >= 1000) text = Math.round(size).toLocaleString("en-US");
-  else if (size >= 10) text = size.toFixed(1);
-  else if (size >= 0.001) text = String(Number(size.toPrecision(digits)));
-  else text = size.toExponential(2).replace(/\.?0*e/, "e");
-  return (value < 0 ? MINUS : "") + text;
+  const text = Math.abs(value).toLocaleString("en-US", { minimumFractionDigits: least, maximumFractionDigits: places });
+  return (value < 0 && /[1-9]/.test(text) ? MINUS : "") + text;
+}
+
+// A figure, with its error if that is known.
+function figure(value, error = null) {
+  if (value === null || value === undefined) return "—";
+  if (error !== null) {
+    const places = decimals([value], [error]);
+    return `${fixed(value, places)} ± ${fixed(error, places)}`;
+  }
+  if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(2).replace(/\.?0*e/, "e").replace("-", MINUS);
+  return fixed(value, decimals([value]), 0);
 }
 
 // A hyperparameter: near 1, as gamma is, the digits that tell it from 1.
@@ -21,8 +37,8 @@ function precise(value) {
   return Math.abs(value) < 0.0001 ? value.toExponential(2) : String(Number(value.toPrecision(3)));
 }
 
-function signed(value) {
-  return (value > 0 ? "+" : "") + figure(value);
+function signed(value, error = null) {
+  return (value > 0 ? "+" : "") + figure(value, error);
 }
 
 function count(value) {
@@ -56,10 +72,10 @@ function age(since) {
   return `${Math.round(seconds / 86400)} days ago`;
 }
 
-// Figures that belong together, with equally many decimals.
+// A figure and the ends of its interval: [value, low, high].
 function even(values) {
-  const places = Math.max(...values.map((value) => Math.abs(value ?? 0))) >= 10 ? 1 : 3;
-  return values.map((value) => (value === null ? "—" : value.toFixed(places).replace("-", MINUS)));
+  const [, low, high] = values, places = decimals([values[0]], low === null ? [] : [(high - low) / 2]);
+  return values.map((value) => fixed(value, places));
 }
 
 function range(values) {

@@ -11,9 +11,9 @@ function headline(run) {
       el("p", { class: "note" }, `Mean of ${count(score.episodes)} held-out episodes; interquartile mean ${estimate(score.iqm)}.`));
   } else {
     left.append(
-      el("p", { class: "score", id: "score" }, el("span", { class: "words" }, run.state === "running" ? "running" : "not finished"),
+      el("p", { class: "score", id: "score" }, el("span", { class: "words" }, run.state === "running" ? "running" : run.state === "failed" ? "failed" : "not finished"),
         best ? el("small", {}, `best so far ${figure(best.confirmed ?? best.fitness)}`) : null),
-      el("p", { class: "note" }, best ? `Agent ${best.id}, generation ${best.generation}${best.confirmed === null ? "" : ", on further episodes"}. The held-out score comes at the end.` : "No generation has ended yet."),
+      el("p", { class: "note" }, best ? `Agent ${best.id}, generation ${best.generation}${best.confirmed === null ? "" : ", on further episodes"}. ${ending(run)}` : "No generation has ended yet."),
       el("div", { class: "progress", role: "progressbar", "aria-label": "budget", "aria-valuemin": 0, "aria-valuemax": run.budget, "aria-valuenow": Math.min(spent, run.budget) }, el("div")));
     left.querySelector(".progress > div").style.width = `${Math.min(100, (100 * spent) / run.budget)}%`;
   }
@@ -29,3 +29,8 @@ function headline(run) {
 }
 
 const METHODS = { evolution: "evolution", random_search: "random search", none: "no evolution" };
+
+function ending(run) {
+  if (run.state === "failed") return "The run ended by an error before its held-out score.";
+  return run.state === "stopped" ? "The held-out score comes at the end, once it is resumed." : "The held-out score comes at the end.";
+}

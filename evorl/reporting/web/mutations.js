@@ -31,7 +31,7 @@ function drawStrips(frame, run) {
   found.forEach((one, i) => {
     const top = 4 + i * STRIP, middle = top + 33, reference = one.kind === "" ? " reference" : "";
     frame.text(frame.left, top + 12, wordsOf(one.kind), { class: "strong" });
-    frame.text(frame.right, top + 12, `${signed(one.mean)}${one.error === null ? "" : ` ± ${figure(one.error)}`} · ${one.helped} of ${one.changes.length} better`, { "text-anchor": "end" });
+    frame.text(frame.right, top + 12, `${signed(one.mean, one.error)} · ${one.helped} of ${one.changes.length} better`, { "text-anchor": "end" });
     if (one.error !== null) frame.add("rect", { class: `spread${reference}`, x: x(one.mean - one.error), y: middle - 11, width: Math.max(1, x(one.mean + one.error) - x(one.mean - one.error)), height: 22, rx: 4 });
     const marks = one.changes.map((change, k) => ({ x: Math.max(frame.left + 3, Math.min(frame.right - 3, x(change))), y: middle + (((k * 0.618034) % 1) - 0.5) * 14, change, id: one.ids[k], key: `${one.kind}/${k}`, one }));
     frame.path("dots", dotsPath(marks, marks.length > 400 ? 1.8 : 3));

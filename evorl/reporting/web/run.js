@@ -5,12 +5,12 @@ class RunReport {
     const get = () => this.run;
     this.top = el("div");
     const mutations = mutationsSection(get), architectures = architecturesSection(get);
-    this.sections = [fitnessSection(get), treeSection(get), hyperparametersSection(get), mutations, architectures, trainingSection(get), configSection(get)];
-    this.node = el("article", { "aria-label": `report of ${run.name}` }, this.top);
-    for (const section of this.sections) {
-      if (section === architectures) continue;
-      this.node.append(section === mutations ? el("div", { class: "pair" }, mutations.node, architectures.node) : section.node);
-    }
+    const fitness = fitnessSection(get), tree = treeSection(get), hyperparameters = hyperparametersSection(get);
+    const training = trainingSection(get), config = configSection(get);
+    this.sections = [fitness, tree, hyperparameters, mutations, architectures, training, config];
+    this.actors = el("div"); // has a section once there is something to tell of actors
+    this.node = el("article", { "aria-label": `report of ${run.name}` }, this.top, fitness.node, tree.node, hyperparameters.node,
+      el("div", { class: "pair" }, mutations.node, architectures.node), training.node, this.actors, config.node);
     document.addEventListener("followed", () => { if (this.node.isConnected) this.update(this.run); });
     this.update(run);
   }
@@ -18,6 +18,11 @@ class RunReport {
   update(run) {
     this.run = run;
     this.top.replaceChildren(...run.warnings.map((text) => el("p", { class: "warning", role: "status" }, text)), headline(run));
+    if (run.actors && !this.actors.firstChild) {
+      const section = actorsSection(() => this.run);
+      this.sections.push(section);
+      this.actors.append(section.node);
+    }
     for (const section of this.sections) section.update();
   }
 }

@@ -60,9 +60,21 @@ class RunList {
       bar.firstChild.style.width = `${Math.min(100, 100 * run.share)}%`;
       steps.append(bar);
     }
-    return el("tr", { "data-run": run.name }, cell("", "tick", box), cell("", "main", name), cell("", "keep", run.env), cell("", "", el("span", { class: `state ${run.state}` }, run.problem ? `damaged: ${run.problem}` : run.state)),
+    return el("tr", { "data-run": run.name }, cell("", "tick", box), cell("", "main", name), cell("", "keep", run.env), cell("", "", stateOf(run), actorsBadge(run)),
       cell("score", "right", ...score), steps, cell("last written", "right", el("span", { "data-changed": run.changed }, age(run.changed))));
   }
+}
+
+// The state, and of one that failed or is damaged the beginning of why; its report has all of it.
+function stateOf({ state, problem }) {
+  const text = problem ? `${state}: ${problem}` : state;
+  return el("span", { class: `state ${state}`, title: problem }, text.length > 240 ? `${text.slice(0, 240)}…` : text);
+}
+
+// How many actors a run has that trains with some, and how many it is to have.
+function actorsBadge({ state, alive, actors }) {
+  if (state !== "running" || alive === null || !actors) return null;
+  return el("span", { class: `badge ${alive < actors ? "less" : ""}` }, `${alive} of ${actors} actors`);
 }
 
 function reportAddress(names) {

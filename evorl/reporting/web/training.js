@@ -8,7 +8,10 @@ function trainingSection(get) {
   const parts = [
     ["exploration", "exploration (ε)", lines("exploration", "exploration", { series: (agent) => agent.exploration })],
     ["loss", "loss", lines("loss", "loss", { kind: "log", series: (agent) => agent.loss })],
-    ["speed", "training steps per second", new Chart("speed", "Training steps per second", 200, (frame) => drawSpeed(frame, get()))],
+    ["speed", "training steps per second", new Chart("speed", "Training steps per second", 200, (frame) => {
+      const values = get().rows.steps_per_second;
+      return drawSeries(frame, get(), [{ values, label: "steps per second", line: "plain" }]);
+    })],
   ];
   const shares = el("div");
   const node = card("training", "Exploration, loss and speed", "Thick: the line of the best agent; thin: all agents. Speed includes evaluations.",
@@ -16,15 +19,25 @@ function trainingSection(get) {
   return { node, update: () => shares.replaceChildren(...timeShares(get())) };
 }
 
-function drawSpeed(frame, run) {
-  if (!run.count) return frame.empty("nothing measured yet");
-  const y = makeScale("linear", 0, Math.max(...run.rows.steps_per_second), frame.bottom, frame.top, 0);
-  frame.yAxis(y, "", brief, 4);
-  const x = frame.timeAxis(run);
-  const points = run.rows.steps_per_second.map((rate, row) => ({ x: x(row), y: y(rate), key: String(row), row, rate }));
-  frame.path("plain", polyline(points));
-  if (points.length < 200) frame.path("plain-dots", dotsPath(points, 2.4));
-  return { points: () => points, tip: ({ row, rate }) => ({ title: `generation ${run.rows.generation[row]}`, pairs: [["steps per second", count(rate)], ["time", duration(run.rows.seconds[row])]] }) };
+// One value a generation, or several, from zero up; where a value is not known the line has a gap.
+function drawSeries(frame, run, series, { show = count, axis = brief, most = 0, whole = false } = {}) {
+  const around = extent(series.flatMap(({ values }) => values));
+  if (!around) return frame.empty("nothing measured yet");
+  const y = makeScale("linear", 0, Math.max(around[1], most) * 1.04 || 1, frame.bottom, frame.top, 0);
+  frame.yAxis(y, "", axis, 4, whole);
+  const x = frame.timeAxis(run), found = [];
+  for (const { values, label, line } of series) {
+    const points = values.map((value, row) => (value === null ? null : { x: x(row), y: y(value), key: `${label}@${row}`, row, value, label }));
+    const known = points.filter(Boolean);
+    frame.path(line, points.map((p, i) => (p ? `${i && points[i - 1] ? "L" : "M"}${p.x.toFixed(1)} ${p.y.toFixed(1)}` : "")).join(""));
+    if (points.length < 200 && line === "plain") frame.path("plain-dots", dotsPath(known, 2.4));
+    found.push(...known);
+  }
+  const tip = ({ row }) => ({
+    title: `generation ${run.rows.generation[row]}`,
+    pairs: [...series.map(({ values, label }) => [label, show(values[row])]), ["time", duration(run.rows.seconds[row])]],
+  });
+  return { points: () => found, tip };
 }
 
 function timeShares(run) {

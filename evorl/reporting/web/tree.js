@@ -100,7 +100,7 @@ function treeTip(run, { agent, row, value }) {
   return {
     title: `agent ${agent.id} · generation ${run.rows.generation[row]}`,
     pairs: [
-      ["fitness", value === null ? "dead" : figure(value) + (error === null ? "" : ` ± ${figure(error)}`)],
+      ["fitness", value === null ? "dead" : figure(value, error)],
       ...(agent.parent === null ? [["born", "at the start"]] : [["parent", `agent ${agent.parent}, generation ${agent.left}`], ["mutation", agent.mutation]]),
       ["network", agent.architecture],
     ],

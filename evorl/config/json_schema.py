@@ -44,7 +44,7 @@ installed. The options of an algorithm or a selection are then the fields of its
 """
 
 
-def json_schema() -> Schema:
+def make_json_schema() -> Schema:
     """The JSON schema by which editors complete and check configuration files."""
     schema = model_of({}).model_json_schema()
     definitions = schema["$defs"]
@@ -71,7 +71,7 @@ def _classes(definitions: Schema, kind: str, key: str, default: str) -> Schema:
 
 def markdown() -> str:
     """All options as a page of Markdown."""
-    schema, default = json_schema(), RunConfig(env=EnvConfig(id="…"))
+    schema, default = make_json_schema(), RunConfig(env=EnvConfig(id="…"))
     space = _pages("SpaceConfig", SpaceConfig.model_json_schema(), None, 3)
     pages = [*_pages("", _inlined(schema, schema["$defs"]), default, 1), *space]
     return INTRODUCTION + "".join(f"\n{page}" for page in pages)
@@ -104,7 +104,8 @@ def _pages(path: str, schema: Schema, default: Any, level: int) -> Iterator[str]
         if isinstance(value, list):
             where, value = f"{where}[i]", None
         for below in _sections(option):
-            yield from _pages(where, below, value, level + 1)
+            own = value if type(value).__name__ == below["title"] else None  # of several classes
+            yield from _pages(where, below, own, level + 1)
 
 
 def _row(key: str, option: Schema, default: Any, required: bool) -> str:
