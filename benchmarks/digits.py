@@ -1,4 +1,4 @@
-"""The digits of eight runs: held-out scores and hashes, to show that a redesign changes nothing.
+"""The digits of nine runs: held-out scores and hashes, to show that a redesign changes nothing.
 
     python benchmarks/digits.py                       # compare with benchmarks/results/digits.json
     python benchmarks/digits.py --write               # write that file instead

@@ -135,12 +135,13 @@ def compare(found: list[dict[str, Any]], methods: Sequence[str], name: str) -> l
         )
     for x, y in combinations(scores, 2):
         chance = probability_of_improvement(scores[x], scores[y])
-        lines.append(f"P({x} > {y}) = {chance.value:.2f} ({chance.low:.2f} to {chance.high:.2f})")
+        lines.append(f"P({x} > {y}) = {_show(chance).strip()}")
     return lines
 
 
 def _show(estimate: Estimate) -> str:
-    return f"{estimate.value:7.1f} ({estimate.low:.1f} to {estimate.high:.1f})"
+    value, interval = estimate.texts()
+    return f"{value:>7} ({interval})"
 
 
 @click.command()

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from evorl import Context, EnvSpec, make_vector_env, parse_config
+from evorl import EnvSpec, TrainingContext, make_vector_env, parse_config
 from evorl.distributed import World
 from evorl.envs import Step, VectorEnv
 from evorl.pipeline import Collect, Learn
-from evorl.training.build import make_experience, make_genomes, make_networks, make_population
+from evorl.training.agents import make_genomes, make_networks, make_population
+from evorl.training.build import make_experience
 
 ENVS = 8  # environments an agent; one update per environment step
 
@@ -62,7 +63,7 @@ class LanderLoop:
         parts = (self.population, self.env, self.buffer, self.sampler)
         self.collect = Collect(world, *parts, n_step=1, seed=1)
         self.learn = Learn(world, self.population, self.buffer, self.sampler)
-        self.context = Context(size)
+        self.context = TrainingContext(size)
         for _ in range(150):
             self.round()
             self.latest = self.env.follow()

@@ -27,7 +27,7 @@ import click
 import torch
 from tqdm import tqdm
 
-from evorl import Context, Save, World, make_run, parse_config, start_run
+from evorl import Save, TrainingContext, World, make_run, parse_config, start_run
 from evorl.networks import row_shapes
 
 AGENTS, BAR = 8, 0.90
@@ -57,7 +57,7 @@ class Loop:
         stack.callback(world.close)
         run = make_run(config, world, stack)
         self.stages, self.population = run.stages, run.parts.population
-        self.context = Context(AGENTS)
+        self.context = TrainingContext(AGENTS)
         save = Save(world, run.config, run.storage, run.parts.replays, [])  # writes nothing here
         start_run(run, self.context, save)
         self.slice = max(1, config.evaluation.every // SLICES)  # rounds
@@ -85,7 +85,7 @@ class Loop:
         begun = time.perf_counter()
         stages.gather(context)
         self.spent += time.perf_counter() - begun
-        stages.confirm(context)
+        stages.champion(context)
         stages.budget(context)
         begun = time.perf_counter()
         if stages.evolve is not None:

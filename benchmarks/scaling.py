@@ -1,6 +1,7 @@
 """What a second rank brings, and what ranks cost: ratios measured in one launch, in turns.
 
-    python benchmarks/scaling.py      # about nine minutes; launches two ranks
+    python benchmarks/scaling.py                        # about nine minutes; launches two ranks
+    python benchmarks/scaling.py env.backend=envpool    # any option of a run can be set
 
 LunarLander-v3. Along population: eight agents on two ranks against all eight on one of them while
 the other waits. How much two processes can gain at all depends on the machine and on what else it
@@ -27,7 +28,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from evorl import Context, RunConfig, Save, World, make_run, parse_config, start_run
+from evorl import RunConfig, Save, TrainingContext, World, make_run, parse_config, start_run
 from evorl.distributed import Mesh
 
 SPEEDUP, END = 1.8, 0.02  # the bars
@@ -54,8 +55,8 @@ class Loop:
     def __init__(self, world: World, config: RunConfig, stack: ExitStack) -> None:
         self.world, self.config = world, config
         run = make_run(config, world, stack)
-        self.stages, self.context = run.stages, Context(run.parts.population.size)
-        stateful = [stage for stage in (run.stages.confirm, run.stages.evolve) if stage]
+        self.stages, self.context = run.stages, TrainingContext(run.parts.population.size)
+        stateful = [stage for stage in (run.stages.champion, run.stages.evolve) if stage]
         self.save = Save(world, run.config, run.storage, run.parts.replays, stateful)
         start_run(run, self.context, self.save)
 
@@ -69,12 +70,12 @@ class Loop:
         """The end of a generation; its seconds without the evaluation."""
         context, stages = self.context, self.stages
         stages.evaluate(context)
-        self.world.agree(False)  # the other rank may play longer: that is no cost of gathering
+        self.world.any_rank(False)  # the other rank may play longer: that is no cost of gathering
         begun = time.perf_counter()
         stages.gather(context)
         seconds = time.perf_counter() - begun
+        stages.champion(context)
         if self.world.main:
-            stages.confirm(context)
             stages.budget(context)
         begun = time.perf_counter()
         if self.world.main and stages.evolve:
@@ -119,7 +120,7 @@ class Plain:
 
 def timed(world: World, work: Callable[[], object]) -> float:
     """The seconds of this rank's work; all begin together."""
-    world.agree(False)
+    world.any_rank(False)
     start = time.perf_counter()
     work()
     seconds = time.perf_counter() - start
@@ -183,12 +184,20 @@ def measure(generations: int, world: World, stack: ExitStack) -> dict[str, Any]:
     ]
 
     large = Loop(world, configured(folder, 16), stack)
-    shares = []
+    shares, speeds, steps = [], [], 16 * large.config.env.num_envs * large.config.evaluation.every
     for _ in range(3):
         training = timed(world, lambda: large.rounds(large.config.evaluation.every))
         end = large.end()
         shares.append(end / (training + end))
-    return {"seconds": seconds, "update": each, "shares": shares}
+        speeds.append(steps / training)
+    parts = large.context.timer.shares()
+    return {
+        "seconds": seconds,
+        "update": each,
+        "shares": shares,
+        "speeds": speeds,
+        "parts": {name: parts[name] for name in ("act", "step", "store", "sample", "update")},
+    }
 
 
 def report(ranks: list[dict[str, Any]]) -> bool:
@@ -210,6 +219,9 @@ def report(ranks: list[dict[str, Any]]) -> bool:
         f" average gradients, {found['update'][1]:.2f} ms on one that does not"
     )
     print(f"a generation's end at population 16: {end:.1%} of it (at most {END:.0%})")
+    speed = statistics.median(min(both) for both in zip(*(r["speeds"] for r in ranks), strict=True))
+    parts = ", ".join(f"{name} {share:.0%}" for name, share in found["parts"].items())
+    print(f"two ranks at population 16: {speed:,.0f} environment steps per second ({parts})")
     met = fair >= SPEEDUP and end <= END
     print("all bars met" if met else "NOT all bars met")
     return met

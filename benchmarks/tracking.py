@@ -32,7 +32,7 @@ import psutil
 import torch
 from tqdm import tqdm
 
-from evorl import Context, Save, World, make_run, parse_config, start_run
+from evorl import Save, TrainingContext, World, make_run, parse_config, start_run
 from evorl.runs import Estimate
 
 AGENTS, ENVS, BAR = 8, 8, 0.01
@@ -111,7 +111,7 @@ class Loop:
         self.tracking = Timed(run.stages.tracking)
         self.stages = dataclasses.replace(run.stages, tracking=self.tracking)
         run = dataclasses.replace(run, stages=self.stages)
-        self.context, self.watch = Context(AGENTS), Stopwatch()
+        self.context, self.watch = TrainingContext(AGENTS), Stopwatch()
         save = Save(world, run.config, run.storage, run.parts.replays, [])  # writes nothing here
         with self.watch:
             start_run(run, self.context, save)
@@ -121,7 +121,7 @@ class Loop:
         """The stages at a generation's end."""
         stages = self.stages
         return [
-            *(stages.evaluate, stages.gather, stages.confirm, stages.budget),
+            *(stages.evaluate, stages.gather, stages.champion, stages.budget),
             *(stages.record.evaluation, stages.show.evaluation, stages.refuse_all_dead),
             *(stages.evolve, stages.record.births, stages.track),
             *(stages.end_episodes, stages.inherit, stages.broadcast),

@@ -18,7 +18,7 @@ LEARNING_RATES = (3e-4, 1e-3, 1e-3, 3e-3)  # of actor and critics
 HIDDEN = ((64, 64), (64, 64), (128, 128), (64, 64, 64))
 
 
-def main(rounds: int = 8_000, warm_up: int = 500, updates: int = 1) -> npt.NDArray[np.float64]:
+def main(iterations: int = 8_000, warm_up: int = 500, updates: int = 1) -> npt.NDArray[np.float64]:
     """Train for so many steps of every environment; held-out returns [agent, episode]."""
     torch.set_num_threads(1)  # networks this small lose more by waiting for each other
     agents = len(HIDDEN)
@@ -48,7 +48,7 @@ def main(rounds: int = 8_000, warm_up: int = 500, updates: int = 1) -> npt.NDArr
     noise.reseed([evorl.generator(SEED, "explore", i) for i in range(agents)])
 
     obs = env.reset(range(agents * ENVS))
-    for step in trange(rounds, unit="round", disable=None):
+    for step in trange(iterations, unit="iteration", disable=None):
         exploration = population.exploration(np.full(agents, step * ENVS))
         grid = obs.reshape(agents, ENVS, *shape)
         actions = population.act(grid, noise.draw(), exploration).reshape(-1, *action.shape)
@@ -57,7 +57,7 @@ def main(rounds: int = 8_000, warm_up: int = 500, updates: int = 1) -> npt.NDArr
         transitions = windows.push(
             obs, actions, new.reward, new.next_obs, new.terminated, new.truncated, new.valid
         )
-        sampler.inserted(buffer.add(transitions, transitions.slot // ENVS))
+        sampler.inserted(buffer.add(transitions, transitions.env // ENVS))
         obs = new.obs
 
         if step >= warm_up:

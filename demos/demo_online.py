@@ -18,7 +18,7 @@ LEARNING_RATES = (3e-4, 1e-3, 1e-3, 3e-3)
 HIDDEN = ((64, 64), (64, 64), (128,), (64, 64, 64))
 
 
-def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDArray[np.float64]:
+def main(iterations: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDArray[np.float64]:
     """Train for so many steps of every environment; held-out returns [agent, episode]."""
     torch.set_num_threads(1)  # networks this small lose more by waiting for each other
     agents = len(HIDDEN)
@@ -43,7 +43,7 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
     noise.reseed([evorl.generator(SEED, "explore", i) for i in range(agents)])
 
     obs = env.reset(range(agents * ENVS))
-    for step in trange(rounds, unit="round", disable=None):
+    for step in trange(iterations, unit="iteration", disable=None):
         # act: every agent in each of its environments
         exploration = population.exploration(np.full(agents, step * ENVS))
         grid = obs.reshape(agents, ENVS, *shape)
@@ -54,7 +54,7 @@ def main(rounds: int = 10_000, warm_up: int = 250, updates: int = 2) -> npt.NDAr
         transitions = windows.push(
             obs, actions, new.reward, new.next_obs, new.terminated, new.truncated, new.valid
         )
-        sampler.inserted(buffer.add(transitions, transitions.slot // ENVS))
+        sampler.inserted(buffer.add(transitions, transitions.env // ENVS))
         obs = new.obs
 
         # learn: all batches of all agents and updates in one gather

@@ -19,7 +19,7 @@ CONFIG = {
     "algorithm": {"lr": 5e-4, "gamma": 0.99, "tau": 0.005, "n_step": 3, "learn_step": 2},
     "network": {"hidden": [128, 128], "activation": "relu"},
     "population": {"size": 4},
-    "evaluation": {"every": 1000, "episodes": 5, "confirm_episodes": 100},
+    "evaluation": {"every": 1000, "source": "training", "confirm_episodes": 100},
     "evolution": {"mutation": {"hyperparameters": 0.6, "architecture": 0.2, "parameters": 0.2}},
     "budget": {"env_steps": 1_000_000, "stop_at": 235},  # of all ranks together; or a score
     "compile": False,
@@ -30,8 +30,8 @@ CONFIG = {
 def train(config: evorl.RunConfig, world: evorl.World, stack: ExitStack) -> None:
     """The loop; all ranks run it, and enter everything that involves the others together."""
     run = evorl.make_run(config, world, stack, evorl.Console())  # only the main rank speaks
-    stages, context = run.stages, evorl.Context(run.parts.population.size)
-    stateful = [stages.confirm, stages.evolve]  # what a checkpoint keeps besides the agents
+    stages, context = run.stages, evorl.TrainingContext(run.parts.population.size)
+    stateful = [stages.champion, stages.evolve]  # what a checkpoint keeps besides the agents
     save = evorl.Save(world, run.config, run.storage, run.parts.replays, stateful)
     evorl.start_run(run, context, save)
 
@@ -40,10 +40,10 @@ def train(config: evorl.RunConfig, world: evorl.World, stack: ExitStack) -> None
             stages.collect(context)  # one step of every environment
             stages.learn(context)  # the updates that these steps call for
             context.iteration += 1
-        stages.evaluate(context)  # all agents on the same seeded episodes
+        stages.evaluate(context)  # fitness: the returns of the episodes that ended
         stages.gather(context)  # weights, moments and fitness of all ranks, as one snapshot
+        stages.champion(context)  # whether the best of them is the best so far, on further episodes
         if world.main:
-            stages.confirm(context)  # the best agent so far, on episodes of its own
             stages.budget(context)  # how long the next generation is, if there is one
             stages.record.evaluation(context)  # metrics.jsonl and lineage.jsonl
             stages.show.evaluation(context)  # a table
@@ -55,9 +55,10 @@ def train(config: evorl.RunConfig, world: evorl.World, stack: ExitStack) -> None
         save(context)  # a checkpoint
         stages.broadcast(context)  # every rank takes its part of the snapshot, and proves it
 
+    evorl.evaluate_last(run, context)  # evaluators, if there are any, are a generation behind
     if world.main:
         score = evorl.score_run(run, context)
-        print(f"held-out score over {score.episodes} episodes: {score.mean.value:.1f}")
+        print(f"held-out score over {score.episodes} episodes: {score.mean}")
         print(f"run: {run.storage.directory.path}")
 
 
