@@ -7,6 +7,7 @@ process like any other: with its own arguments, environment, folder, output, sig
 
 import atexit
 import ctypes
+import faulthandler
 import multiprocessing
 import os
 import runpy
@@ -26,6 +27,7 @@ from typing import NamedTuple
 
 IMPORTED = "tests.imported"
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # by the launcher
+SAY_WHERE = signal.SIGUSR1  # to print where all threads are
 PR_SET_PDEATHSIG = 1  # of Linux: what a process gets when its parent dies
 
 
@@ -88,6 +90,7 @@ def _begin(command: Command) -> None:
         os.dup2(opened, number)
         os.close(opened)
     os.dup2(1, 2)
+    faulthandler.register(SAY_WHERE, file=2)  # in what it forks, too
     if command.ranks == 1:
         _end(_run(command.words))
     _end(_launch(command))

@@ -96,7 +96,7 @@ def test_at_their_own_pace(tmp_path):
     assert report["counts"]["taken"] == len(report["lags"]) == 20
     assert max(report["lags"]) >= 1
     assert len(report["queued"]) == 20
-    assert max(report["queued"]) <= 3  # of two actors, without the one that was taken
+    assert max(report["queued"]) <= 4  # two of each
     assert 1 <= after["counts"]["refused_generation"] <= 6  # two each, and one in the making
     assert after["counts"]["wasted_steps"] == 54 * after["counts"]["refused_generation"]
     assert learner.context.updates == 40 * 3

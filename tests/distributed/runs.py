@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.processes import Command, Forked
+from tests.processes import SAY_WHERE, Command, Forked
 
 from .launching import CONFIGS, MARK, WORLDS, Launch
 
@@ -118,6 +118,7 @@ class Run:
         try:
             code = self.launcher.wait(limit)
         except subprocess.TimeoutExpired:
+            self.say_where()
             self.kill()
             raise AssertionError(f"not done after {limit} s:\n{self.said()}") from None
         deadline = time.monotonic() + 10
@@ -128,6 +129,14 @@ class Run:
         files = [path for path in self.temporary.iterdir() if path.name[:5] != "torch"]
         assert not files, f"left behind {files}:\n{self.said()}"  # but for torch's own
         return code, self.said()
+
+    def say_where(self):
+        """Forked processes print where they are; a real one would end."""
+        if isinstance(self.launcher, Forked):
+            for process in self.processes():
+                with contextlib.suppress(psutil.Error):
+                    process.send_signal(SAY_WHERE)
+                time.sleep(0.2)  # one after another
 
     def said(self):
         return self.output.read_text()
