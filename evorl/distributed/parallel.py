@@ -208,8 +208,9 @@ def _child(call: Callable[[], Any], ranks: int, topology: Topology, timeout: flo
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         _run(call, ranks, topology, timeout)
-    except SystemExit:
-        raise
+    except SystemExit as ended:
+        if ended.code:
+            raise  # else it has ended well, which torch's launcher takes from a return alone
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

@@ -115,6 +115,13 @@ def test_an_error_on_one_ends_all_and_names_its_stage(tmp_path, launched):
         )
 
 
+@pytest.mark.parametrize(("workers", "expected"), [(2, 0), (3, 1)])
+def test_an_exit_counts_as_it_does_of_a_script(tmp_path, workers, expected):
+    code, output = peers(tmp_path, workers, "star", "exits", launched=False)
+    assert code == expected, output
+    assert ("ended by 2" in output) == (workers > 2)
+
+
 def test_waiting_in_vain_is_an_error_that_says_for_what(tmp_path):
     code, output = peers(tmp_path, 2, "star", "waits")
     assert code == 1
