@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from multiprocessing.context import ForkServerContext
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,18 +113,22 @@ def _launch(command: Command) -> int:
         max_restarts=command.restarts,
         start_method="fork",
     )
+    forked = multiprocessing.get_context("fork").Barrier
+    attempts = [forked(command.ranks) for _ in range(command.restarts + 1)]
     try:
-        elastic_launch(config, _rank)(command.words)
+        elastic_launch(config, _rank)(attempts, command.words)
     except Exception:
         traceback.print_exc()
         return 1
     return 0
 
 
-def _rank(words: Sequence[str]) -> None:
+def _rank(attempts: Sequence[Barrier], words: Sequence[str]) -> None:
     """In a rank; the launcher wants it to return if all is well."""
     import torch
 
+    # As in Parallel.runner: none connects until all are forked.
+    attempts[int(os.environ["TORCHELASTIC_RESTART_COUNT"])].wait()
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # read when torch was imported
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)  # it outlives its launcher, as one of torchrun's
     for number in HANDLED:

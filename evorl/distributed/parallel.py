@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import count
+from multiprocessing.synchronize import Barrier
 from typing import Any, Literal
 
 import evorl
@@ -156,6 +157,8 @@ def _launch(call: Callable[[], Any], ranks: int, topology: Topology, timeout: fl
 
     They are forked: so `main` may be a closure, and a script need not be written for it.
     """
+    import multiprocessing
+
     import torch
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -181,8 +184,9 @@ def _launch(call: Callable[[], Any], ranks: int, topology: Topology, timeout: fl
     log = logging.getLogger("torch.distributed.elastic")
     level = log.level
     log.setLevel(logging.CRITICAL)  # what a process raised is printed, and said below
+    forked = multiprocessing.get_context("fork").Barrier(ranks, timeout=timeout)
     try:
-        elastic_launch(config, _child)(call, ranks, topology, timeout)
+        elastic_launch(config, _child)(forked, call, ranks, topology, timeout)
     except ChildFailedError as error:
         failed, failure = error.get_first_failure()
         raise RunError(
@@ -196,10 +200,15 @@ def _launch(call: Callable[[], Any], ranks: int, topology: Topology, timeout: fl
                 signal.signal(number, handler)
 
 
-def _child(call: Callable[[], Any], ranks: int, topology: Topology, timeout: float) -> None:
+def _child(
+    forked: Barrier, call: Callable[[], Any], ranks: int, topology: Topology, timeout: float
+) -> None:
     """In a process that was forked."""
     import torch
 
+    # The launcher's store looks up the name of whoever connects, with a lock of the C library held:
+    # what is forked in that moment could never look up a name. So none connects until all are here.
+    forked.wait()
     # As torchrun does. More threads than one would hang if the parent has computed with several:
     # OpenMP's do not survive a fork.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
