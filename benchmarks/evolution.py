@@ -2,6 +2,8 @@
 
     python benchmarks/evolution.py                  # 3 methods x 6 seeds, about 30 minutes
     python benchmarks/evolution.py --seeds 1 --steps 60000
+    python benchmarks/evolution.py --config configs/impala/lunar_lander.yaml \\
+        --methods evolution,random_search --jobs 1   # actors and learner, with a file's settings
 
 LunarLander-v3, eight agents that start from poor hyperparameters: of the spaces, each a decade
 wide, only a corner is good, the one with a long horizon above all. `none` trains all eight in the
@@ -9,7 +11,8 @@ middle of the spaces; `random_search` draws them once from the spaces; `evolutio
 very same draws. Every environment step counts, those of evaluations, too. A run's score is its best
 agent's on 100 held-out episodes: the best of all agents and generations, which is partly luck. So
 the population at the end is compared as well, by the mean fitness of its living agents. Prints both
-comparisons and writes them with every score to benchmarks/results/evolution.json.
+comparisons and writes them with every score to benchmarks/results/evolution.json, or with
+`--config` to evolution_ALGORITHM.json: then all methods have the settings and spaces of the file.
 """
 
 import json
@@ -72,28 +75,27 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def run(job: tuple[str, int, int, str, tuple[str, ...]]) -> dict[str, Any]:
+def run(job: tuple[str, int, int, str, tuple[str, ...], str | None]) -> dict[str, Any]:
     """One run, in a process of its own."""
     import torch
 
     torch.set_num_threads(1)
-    method, seed, steps, folder, overrides = job
+    method, seed, steps, folder, overrides, path = job
     init = "config" if method == "none" else "sample"
-    config = evorl.parse_config(
-        CONFIG,
-        [
-            f"name={method}-{seed}",
-            f"seed={seed}",
-            f"budget.env_steps={steps}",
-            f"run.folder={folder}",
-            f"evolution.method={method}",
-            f"population.init={init}",
-            *overrides,
-        ],
-    )
-    path = evorl.train(config).directory
-    found = json.loads((path / "summary.json").read_text())
-    last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])
+    options = [
+        f"name={method}-{seed}",
+        f"seed={seed}",
+        f"budget.env_steps={steps}",
+        "budget.counts=all",
+        f"run.folder={folder}",
+        f"evolution.method={method}",
+        f"population.init={init}",
+        *overrides,
+    ]
+    config = evorl.load_config(path, options) if path else evorl.parse_config(CONFIG, options)
+    directory = evorl.train(config).directory
+    found = json.loads((directory / "summary.json").read_text())
+    last = json.loads((directory / "metrics.jsonl").read_text().splitlines()[-1])
     return {
         "method": method,
         "seed": seed,
@@ -152,7 +154,8 @@ def _show(estimate: Estimate) -> str:
 @click.option("--methods", default=",".join(METHODS), show_default=True)
 @click.option("--jobs", default=2, show_default=True, help="Runs at once.")
 @click.option("--folder", help="Keep the run directories there.")
-@click.option("--results", default=str(RESULTS), help="Where the figures are written.")
+@click.option("--config", help="A file to take all settings from.")
+@click.option("--results", help="Where the figures are written.")
 def main(
     overrides: tuple[str, ...],
     seeds: int,
@@ -161,20 +164,26 @@ def main(
     methods: str,
     jobs: int,
     folder: str | None,
-    results: str,
+    config: str | None,
+    results: str | None,
 ) -> None:
     """Compare the methods."""
     chosen, found = methods.split(","), []
+    settings: dict[str, Any] = {"config": config} if config else CONFIG
+    kept = RESULTS
+    if config:
+        kept = RESULTS.with_stem(f"evolution_{Path(config).parent.name}")
     with TemporaryDirectory() as temporary, ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         work = [
-            (method, seed, steps, folder or temporary, overrides)
+            (method, seed, steps, folder or temporary, overrides, config)
             for seed in range(first_seed, first_seed + seeds)
             for method in chosen
         ]
         for line in tqdm(pool.map(run, work), total=len(work), unit="run", disable=None):
             found.append(line)
             lines = report(found, chosen)
-            _write(Path(results), {**CONFIG, "overrides": overrides, "steps": steps}, lines, found)
+            said = {**settings, "overrides": overrides, "steps": steps}
+            _write(Path(results or kept), said, lines, found)
             tqdm.write(
                 f"{line['method']:14} seed {line['seed']}  score {line['score']:7.1f}"
                 f"  {line['training_steps']:,} + {line['evaluation_steps']:,} steps"

@@ -51,7 +51,7 @@ PUBLISHED = {
 ALL = sorted(
     f"{path.parent.name}/{path.stem}"
     for path in CONFIGS.glob("*/*.yaml")
-    if path.parent.name != "accelerate"
+    if path.parent.name not in ("accelerate", "clusters")  # which are no runs
 )
 WRITING = Lock()  # of the results
 Rows = dict[str, dict[str, Any]]  # by seed, of one configuration

@@ -42,7 +42,7 @@ def act(end: evorl.ActorEnd) -> None:
 
 def learn(exchange: evorl.BusExchange, population: evorl.Population) -> list[int]:
     """Apply every gradient once, in order of arrival; episodes of each actor until it solved."""
-    weights, steps = evorl.Weights(population), np.zeros(1, np.int64)
+    weights, steps = evorl.WeightsMessage(population), np.zeros(1, np.int64)
     smoothed, running = [0.0] * ACTORS, [0] * ACTORS
     played, lags = [0] * ACTORS, list[int]()
     while max(running) < 5 and max(played) < EPISODES:

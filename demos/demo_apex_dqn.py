@@ -46,7 +46,7 @@ def learn(
     exchange: evorl.BusExchange, population: evorl.Population, sampler: evorl.PrioritisedSampler
 ) -> None:
     """Store, sample, update, until an actor has solved it."""
-    weights, steps = evorl.Weights(population, targets=True), np.zeros(1, np.int64)
+    weights, steps = evorl.WeightsMessage(population, targets=True), np.zeros(1, np.int64)
     smoothed, running, played = np.zeros(ACTORS), *np.zeros((2, ACTORS), int)
     lags = list[int]()
     while running.max() < 5 and played.max() < EPISODES:

@@ -45,7 +45,7 @@ def act(end: evorl.ActorEnd) -> None:
 
 def learn(exchange: evorl.BusExchange, population: evorl.Population) -> list[int]:
     """Updates on every unroll and on replayed ones; episodes of each actor until it solved."""
-    weights, steps = evorl.Weights(population), np.zeros(1, np.int64)
+    weights, steps = evorl.WeightsMessage(population), np.zeros(1, np.int64)
     store = evorl.UnrollStore(KEPT, agents=1)
     sampler = evorl.UnrollSampler(store, [evorl.generator(SEED, "sample")])
     values = {name: np.array([own]) for name, own in ALGORITHM.hyperparameters.items()}

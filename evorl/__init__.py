@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evorl.actors import ActorEnd, BusExchange, Inbox, Limits, Weights, copy_of
+    from evorl.actors import ActorEnd, BusExchange, Inbox, Limits, WeightsMessage, copy_of
     from evorl.algorithms import (
         A2C,
         A3C,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.actors.children import Children
+    from evorl.actors.child_processes import ChildProcesses
     from evorl.actors.exchange import (
         ActorEnd,
         BusExchange,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         Limits,
         experience_fields,
     )
-    from evorl.actors.shards import PATIENCE, ActorShards, OwnShard, on_bus
+    from evorl.actors.remote_shards import PATIENCE, ActorShards, OwnShard, on_bus
     from evorl.actors.tally import Tally
-    from evorl.actors.weights import Weights, copy_of, load_weights
+    from evorl.actors.weights_message import WeightsMessage, copy_of, load_weights
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.actors.children import Children
+from evorl.actors.child_processes import ChildProcesses
 from evorl.actors.tally import Tally
 from evorl.bus import Bus
 from evorl.errors import RunError, one_line
@@ -23,7 +23,7 @@ SLOW, ENOUGH = 5, 20  # who sends a fifth of what another one does, if that is s
 class Attendance:
     """The actors of a learner, by slot: first its own, then those that join."""
 
-    def __init__(self, bus: Bus, own: int, lockstep: bool, children: Children | None) -> None:
+    def __init__(self, bus: Bus, own: int, lockstep: bool, children: ChildProcesses | None) -> None:
         """`children` start those that are its own; else they come by themselves."""
         self.bus, self.own, self.lockstep, self.children = bus, own, lockstep, children
         self.open = False  # may others join?

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from evorl.actors.attendance import Attendance
-from evorl.actors.children import Children
+from evorl.actors.child_processes import ChildProcesses
 from evorl.actors.inbox import ActorMessage, Inbox
 from evorl.actors.tally import Tally
 from evorl.bus import Bus, Deadline, Value, open_door
@@ -145,7 +145,7 @@ class BusExchange(Exchange):
         lockstep: bool,
         timeout: float,
         greeting: Mapping[str, Any],
-        children: Children | None = None,
+        children: ChildProcesses | None = None,
         own: int | None = None,
     ) -> None:
         """`greeting` is what an actor is told when it comes; `children` start those that do.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.distributed.alone import Alone
+    from evorl.distributed.actor_world import ActorWorld
     from evorl.distributed.labels import (
         checked_patterns,
         labels_of,
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         match_everywhere,
         partial_stage,
     )
-    from evorl.distributed.launch import (
+    from evorl.distributed.launcher import (
         choose_host,
         is_main_process_of_launch,
         launched_ranks,

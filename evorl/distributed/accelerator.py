@@ -9,7 +9,7 @@ import torch.distributed as dist
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import InitProcessGroupKwargs, parse_flag_from_env  # type: ignore[import-untyped]
 
-from evorl.distributed.launch import launcher_store, local_ranks, rank, restarts
+from evorl.distributed.launcher import launcher_store, local_ranks, rank, restarts
 from evorl.errors import ConfigError, rank_errors
 
 CHECK = "check the address and port of the main process, and that all machines were started"

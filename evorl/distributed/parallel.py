@@ -27,7 +27,7 @@ from typing import Any, Literal
 import evorl
 from evorl.bus import Bus
 from evorl.distributed.labels import labels_of
-from evorl.distributed.launch import choose_host, launched_ranks, launcher_store, rank
+from evorl.distributed.launcher import choose_host, launched_ranks, launcher_store, rank
 from evorl.errors import ConfigError, RunError
 
 Topology = Literal["star", "mesh"]

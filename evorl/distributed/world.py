@@ -30,7 +30,7 @@ from torch import Tensor
 
 from evorl.distributed.accelerator import make_accelerator
 from evorl.distributed.labels import labels_of, refuse_in_partial_stage
-from evorl.distributed.launch import launched_ranks, named_store
+from evorl.distributed.launcher import launched_ranks, named_store
 from evorl.distributed.mesh import Mesh, lay_out
 from evorl.errors import ConfigError, rank_errors
 

@@ -7,7 +7,6 @@ from evorl import lazy_door
 if TYPE_CHECKING:
     from evorl.experience.buffer import ReplayBuffer
     from evorl.experience.loader import ReplayLoader
-    from evorl.experience.n_step import NStep
     from evorl.experience.prioritised import PrioritisedSampler, linear_beta
     from evorl.experience.replay_files import Replays
     from evorl.experience.rollout import RolloutBuffer, RolloutSampler
@@ -23,5 +22,6 @@ if TYPE_CHECKING:
         scaled_rewards,
     )
     from evorl.experience.unrolls import UnrollSampler, UnrollStore
+    from evorl.experience.windows import NStep
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

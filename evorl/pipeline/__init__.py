@@ -6,7 +6,6 @@ from evorl import lazy_door
 
 if TYPE_CHECKING:
     from evorl.pipeline.actor import Actor
-    from evorl.pipeline.band import LearnInBand
     from evorl.pipeline.budget import Budget, generation_ends, refuse_all_dead
     from evorl.pipeline.callbacks import Callback, Callbacks, Event
     from evorl.pipeline.champion import Champion
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from evorl.pipeline.gather import Broadcast, Gather
     from evorl.pipeline.inherit import Inherit
     from evorl.pipeline.learn import AnnealBeta, Learn, LearnRollout, LearnUnrolls
+    from evorl.pipeline.learn_in_band import LearnInBand
     from evorl.pipeline.receive import (
         ApplyGradients,
         LearnReceived,

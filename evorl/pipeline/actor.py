@@ -25,7 +25,7 @@ from evorl.actors import (
     OwnShard,
     load_weights,
 )
-from evorl.distributed import Alone
+from evorl.distributed import ActorWorld
 from evorl.envs import VectorEnv
 from evorl.experience import RolloutBuffer, RolloutSampler, Transitions
 from evorl.pipeline.collect import Collect, CollectRollout, of_the_living
@@ -77,14 +77,14 @@ class Actor:
             shard: Where they are kept; without one they go up.
         """
         self.population, self.steps, self._fellows = population, steps, fellows
-        place, keys = Alone(number, fellows, incarnation), {"seed": seed, "first": first}
+        place, keys = ActorWorld(number, fellows, incarnation), {"seed": seed, "first": first}
         self.shard = shard
         self._collect: PlayWindows | PlayRollout
-        self.upload: GiveWindows | GiveUnrolls | FindGradients
+        self.upload: PackWindows | PackUnrolls | PackGradients
         if population.algorithm.sends == "transitions":
             windows = PlayWindows(place, population, env, first_errors, **keys)
             windows.share = number / max(fellows - 1, 1) if share is None else share
-            self._collect, self.upload = windows, GiveWindows(windows)
+            self._collect, self.upload = windows, PackWindows(windows)
             if shard is not None:
                 self.upload = KeepWindows(windows, shard)
         else:
@@ -95,7 +95,7 @@ class Actor:
             agents = range(first, first + size)
             sampler = RolloutSampler(rollout, [generator(seed, "sample", 0, own) for own in agents])
             self._collect = PlayRollout(place, population, env, sampler, **keys)
-            gives = FindGradients if population.algorithm.sends == "gradients" else GiveUnrolls
+            gives = PackGradients if population.algorithm.sends == "gradients" else PackUnrolls
             self.upload = gives(place, population, sampler)
         self._last = False  # is this the generation's last message?
         self._context = TrainingContext(population.size, generation=-1)
@@ -160,7 +160,7 @@ class Actor:
         return found
 
 
-class Apart(Collect):
+class CollectForLearner(Collect):
     """Collects as a run without actors does; but failures and deaths are the learner's to tell."""
 
     def cut(self) -> None:
@@ -178,18 +178,18 @@ class Apart(Collect):
         pass
 
 
-class PlayRollout(Apart, CollectRollout):
+class PlayRollout(CollectForLearner, CollectRollout):
     """Where agents learn from rollouts."""
 
 
-class PlayWindows(Apart):
+class PlayWindows(CollectForLearner):
     """Where agents learn from a replay, which is not here; exploring is divided among actors."""
 
     share = 0.0  # where it stands among them, from 0 to 1
 
     def __init__(
         self,
-        place: Alone,
+        place: ActorWorld,
         population: Population,
         env: VectorEnv,
         first_errors: bool,
@@ -238,7 +238,7 @@ class Nowhere:
         """Nothing is drawn here."""
 
 
-class GiveWindows:
+class PackWindows:
     """N-step transitions as they come, with how wrong their agents are about them."""
 
     def __init__(self, collect: PlayWindows) -> None:
@@ -284,7 +284,7 @@ class GiveWindows:
         return {f"{WINDOW}{name}": torch.from_numpy(own) for name, own in found.items()}
 
 
-class KeepWindows(GiveWindows):
+class KeepWindows(PackWindows):
     """The same, into the part of the replay that is here; what is sent is how much that holds."""
 
     def __init__(self, collect: PlayWindows, shard: OwnShard) -> None:
@@ -306,7 +306,7 @@ class KeepWindows(GiveWindows):
         return self._shard.status()
 
 
-class GiveUnrolls(LearnRollout):
+class PackUnrolls(LearnRollout):
     """A full rollout as it is, with how likely its actions were: what to make of it is known when
     it is learned from.
     """
@@ -342,7 +342,7 @@ class GiveUnrolls(LearnRollout):
         self.rollout.clear()
 
 
-class FindGradients(LearnRollout):
+class PackGradients(LearnRollout):
     """Of a full rollout, what an update would go by; nobody moves."""
 
     def __call__(self, context: TrainingContext) -> None:

@@ -43,7 +43,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-class Parent(NamedTuple):
+class KeptAgent(NamedTuple):
     """An agent as it was at a generation's end, with everything that a child inherits."""
 
     genome: Genome
@@ -76,10 +76,10 @@ class Champion:
         self.fitness = Fitness.named(config.evaluation.fitness)
         count = config.evaluation.confirm_episodes
         self.seeds = integers(config.seed, "confirmation", count=count)
-        self.agent: Parent | None = None  # the best agent ever seen, as it was then
+        self.agent: KeptAgent | None = None  # the best agent ever seen, as it was then
         self.returns: Floats | None = None  # [E] of the best, on the further seeds; NaN: not played
         self.crowned: int | None = None  # the champion's place, if the latest race was its own
-        self._saved: tuple[Parent | None, Floats] | None = None  # what is in best/
+        self._saved: tuple[KeptAgent | None, Floats] | None = None  # what is in best/
 
     @property
     def score(self) -> float:
@@ -148,7 +148,7 @@ class Champion:
                 self.agent, self.returns, self.crowned = candidate, returns, agent
         self._play_on(progress)
 
-    def _parent(self, snapshot: Snapshot, agent: int) -> Parent:
+    def _parent(self, snapshot: Snapshot, agent: int) -> KeptAgent:
         """An agent as it is now."""
         own_steps = int(snapshot.agent_steps[agent])
         facts = {
@@ -160,9 +160,9 @@ class Champion:
             "own_steps": own_steps,
         }
         genome, state = snapshot.genomes[agent], snapshot.states[agent]
-        return Parent(genome, state, snapshot.ended, own_steps, facts)
+        return KeptAgent(genome, state, snapshot.ended, own_steps, facts)
 
-    def _race(self, progress: Progress, candidate: Parent) -> Floats | None:
+    def _race(self, progress: Progress, candidate: KeptAgent) -> Floats | None:
         """The candidate's returns if it has won, else None; of equals the later one wins."""
         order = np.roll(np.arange(len(self.seeds)), -FIRST_WAVE * candidate.generation)
         returns, lead = np.full(len(order), np.nan), 0.0
@@ -193,7 +193,9 @@ class Champion:
             wave = left[: len(self.played)]
             self.returns = self._further(progress, self.agent, self.returns, wave)
 
-    def _further(self, progress: Progress, agent: Parent, returns: Floats, which: Ints) -> Floats:
+    def _further(
+        self, progress: Progress, agent: KeptAgent, returns: Floats, which: Ints
+    ) -> Floats:
         """An agent's returns, with those on these seeds, which it plays if it has not yet."""
         new = which[np.isnan(returns[which])]
         if not new.size:
@@ -238,7 +240,7 @@ class Champion:
         if not values:
             return
         genome, (state,) = Genome.from_json(values["genome"]), unpack(tensors, [values["state"]])
-        self.agent = Parent(**values | {"genome": genome, "state": state})
+        self.agent = KeptAgent(**values | {"genome": genome, "state": state})
         self.returns = tensors["returns"].numpy().copy()
         self._saved = (self.agent, self.returns)
         if self.world.main:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load
 
 from evorl.algorithms import NoiseStreams
-from evorl.distributed import Alone, World
+from evorl.distributed import ActorWorld, World
 from evorl.envs import Step, VectorEnv
 from evorl.experience import (
     NStep,
@@ -39,7 +39,7 @@ class Collect:
 
     def __init__(
         self,
-        world: World | Alone,
+        world: World | ActorWorld,
         population: Population,
         env: VectorEnv,
         buffer: ReplayBuffer,
@@ -222,7 +222,7 @@ class CollectRollout(Collect):
 
     def __init__(
         self,
-        world: World | Alone,
+        world: World | ActorWorld,
         population: Population,
         env: VectorEnv,
         sampler: RolloutSampler | UnrollSampler,
@@ -289,7 +289,7 @@ def of_the_living(
     return windows.take(living), agents[living], known
 
 
-def share_transitions(world: World | Alone, own: Transitions) -> Transitions:
+def share_transitions(world: World | ActorWorld, own: Transitions) -> Transitions:
     """What all that train have collected in this iteration, in the order of ranks."""
     fields = {
         name: torch.from_numpy(np.ascontiguousarray(field)) for name, field in own._asdict().items()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from evorl.evolution import MEAN, Fitness, Mutation, Schedule, Selection, birth
 from evorl.genome import Genome
-from evorl.pipeline.champion import Champion, Parent
+from evorl.pipeline.champion import Champion, KeptAgent
 from evorl.pipeline.evaluate import filled_up
 from evorl.pipeline.snapshot import Snapshot
 from evorl.pipeline.training_context import TrainingContext
@@ -113,7 +113,7 @@ class Evolve:
 
     def _parent(
         self, snapshot: Snapshot, place: int, selected: int, state: AgentState
-    ) -> tuple[Parent, float]:
+    ) -> tuple[KeptAgent, float]:
         """The parent, and its fitness: the one selected, or the champion, if that was better.
 
         Going on from the peak, with other hyperparameters, is often the better start. The child's
@@ -123,7 +123,7 @@ class Evolve:
         genome = snapshot.genomes[selected]
         best = self.champion.agent
         if best is None or not self._goes_back(snapshot, place, genome, best):
-            found = Parent(genome, state, snapshot.ended, int(snapshot.agent_steps[place]))
+            found = KeptAgent(genome, state, snapshot.ended, int(snapshot.agent_steps[place]))
             return found, float(self._before[place])
         snapshot.agent_steps[place] = best.own_steps
         self._before[place] = np.nan
@@ -134,7 +134,7 @@ class Evolve:
         self._children = (best.generation, self._children[1] + 1)
         return best, score
 
-    def _goes_back(self, snapshot: Snapshot, place: int, selected: Genome, best: Parent) -> bool:
+    def _goes_back(self, snapshot: Snapshot, place: int, selected: Genome, best: KeptAgent) -> bool:
         """Whether a child descends from the champion, and not from the one selected."""
         random = generator(self.seed, "champion", snapshot.ended, place)
         if random.random() >= self.selection.champion:
@@ -149,7 +149,7 @@ class Evolve:
         # as many as there are agents: after that, going on from there has been tried enough
         return self._children[1] < len(self._before)
 
-    def _champions_fitness(self, best: Parent) -> float:
+    def _champions_fitness(self, best: KeptAgent) -> float:
         """By the measure of all others: where they explore, what it had when it did, too."""
         return self.champion.score if self.fitness.paired else float(best.facts["fitness"])
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from evorl.algorithms import advantages
 from evorl.config import BudgetConfig, ReplayConfig
-from evorl.distributed import Alone, World
+from evorl.distributed import ActorWorld, World
 from evorl.experience import (
     ReplayBuffer,
     ReplayLoader,
@@ -138,12 +138,17 @@ class LearnRollout:
     """
 
     def __init__(
-        self, world: World | Alone, population: Population, sampler: RolloutSampler | UnrollSampler
+        self,
+        world: World | ActorWorld,
+        population: Population,
+        sampler: RolloutSampler | UnrollSampler,
     ) -> None:
         self.world, self.population, self.sampler = world, population, sampler
         self.rollout = sampler.rollout
         # Accelerate's state would wait for all ranks, of which an actor is none
-        self.loader = None if isinstance(world, Alone) else ReplayLoader(sampler, population.device)
+        self.loader = (
+            None if isinstance(world, ActorWorld) else ReplayLoader(sampler, population.device)
+        )
 
     def __call__(self, context: TrainingContext) -> None:
         """Judge what was done, and learn from it."""
@@ -247,7 +252,7 @@ class LearnUnrolls(LearnRollout):
         self.store.new = 0
 
 
-def bury(world: World | Alone, population: Population, alive: npt.NDArray[np.bool_]) -> None:
+def bury(world: World | ActorWorld, population: Population, alive: npt.NDArray[np.bool_]) -> None:
     """Agents dead since `alive` are dead on all ranks that train them, and a warning says so."""
     if world.data == 1 and population.alive.tobytes() == alive.tobytes():  # nobody, as mostly
         return

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from evorl.actors import DEAD, WINDOW, ActorMessage, ActorShards, Exchange, Weights
+from evorl.actors import DEAD, WINDOW, ActorMessage, ActorShards, Exchange, WeightsMessage
 from evorl.distributed import World
 from evorl.envs import Failures
 from evorl.experience import Sampler, ShardedSampler, Transitions
@@ -50,7 +50,9 @@ class Receive:
         self.sampler, self.seed, self.first = sampler, seed, first
         self.failures = failures
         self.returns = EpisodeReturns(population.size, 1)
-        self.weights = Weights(population, targets=population.algorithm.sends == "transitions")
+        self.weights = WeightsMessage(
+            population, targets=population.algorithm.sends == "transitions"
+        )
         self._generation = -1
         self._frames, self._began = 0, 0.0  # environment steps of this generation, and its start
         self._cut: list[tuple[Transitions, npt.NDArray[np.float32]]] = []

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
         RunDirectory,
         Summary,
     )
-    from evorl.runs.figures import Estimate, decimals
+    from evorl.runs.estimates import Estimate, decimals
     from evorl.runs.files import atomic_write, parse_json, read_bytes, read_lines, reason, run_error
-    from evorl.runs.resume import find_started, make_checkpoints, reopen, with_known_choices
+    from evorl.runs.reopening import find_started, make_checkpoints, reopen, with_known_choices
     from evorl.runs.status import RunState, find_runs, is_run, last_change, runs_below, state_of
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from evorl.errors import EvorlError, RunError
 from evorl.runs.directory import SCHEDULE, RunDirectory
-from evorl.runs.figures import Estimate
+from evorl.runs.estimates import Estimate
 from evorl.runs.files import read_bytes
 from evorl.runs.status import state_of
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from evorl.config import read_yaml
 from evorl.errors import EvorlError, RunError, one_line, raised
-from evorl.runs.figures import Estimate
+from evorl.runs.estimates import Estimate
 from evorl.runs.files import (
     append_lines,
     atomic_write,

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from evorl.errors import EvorlError
 from evorl.runs.directory import CONFIG, FAILURE, LINEAGE, METRICS, SUMMARY, RunDirectory
-from evorl.runs.figures import Estimate
+from evorl.runs.estimates import Estimate
 from evorl.runs.files import field, parse_json, read_lines, reason, run_error
 
 State = Literal["running", "finished", "stopped", "failed", "damaged"]

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from evorl.training.joining import join, read_token
     from evorl.training.on_ray import Ask, train_on_ray
     from evorl.training.score import Score, alone, estimate, play_alone, score_run
-    from evorl.training.start import Resume, ending_on_signals, make_run, start_run
+    from evorl.training.signals import ending_on_signals
+    from evorl.training.start import Resume, make_run, start_run
     from evorl.training.trainer import Result, evaluate_last, train
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

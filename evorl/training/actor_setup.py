@@ -21,13 +21,13 @@ import evorl
 from evorl.actors import (
     ActorEnd,
     BusExchange,
-    Children,
+    ChildProcesses,
     Exchange,
     Inbox,
     InlineExchange,
     Limits,
     Tally,
-    Weights,
+    WeightsMessage,
     copy_of,
     run_actor,
 )
@@ -40,7 +40,7 @@ from evorl.machine import set_threads
 from evorl.pipeline import Actor
 from evorl.population import Population
 from evorl.training.agents import checked_algorithm, env_spec, make_networks
-from evorl.training.replay import make_own_shard, shard_capacity
+from evorl.training.make_replay import make_own_shard, shard_capacity
 
 FORMAT = 1  # of what learners and actors tell each other
 RUNS = count()  # with actors as ranks, of this process; all ranks begin them in one order
@@ -74,14 +74,16 @@ def actors_of(config: RunConfig, world: World) -> int:
     return each
 
 
-def make_children(config: RunConfig, world: World, stack: ExitStack) -> Children | None:
+def make_children(config: RunConfig, world: World, stack: ExitStack) -> ChildProcesses | None:
     """The parent of this learner's actors, if it starts them; made before there are any threads."""
     slots = actors_of(config, world)
     if not slots or world.mesh.actors or config.actors.place == "inline":
         return None
     if not world.trainers.joined:
         return None
-    children = Children(partial(_be_child, config), slots, respawns=not config.actors.lockstep)
+    children = ChildProcesses(
+        partial(_be_child, config), slots, respawns=not config.actors.lockstep
+    )
     stack.callback(children.close)
     return children
 
@@ -91,7 +93,7 @@ def open_exchange(
     world: World,
     spec: EnvSpec,
     population: Population,
-    children: Children | None,
+    children: ChildProcesses | None,
     stack: ExitStack,
     observation: ObservationSpec,
     action: ActionSpec,
@@ -115,7 +117,7 @@ def open_exchange(
     }
     numbers = range(world.data_rank * slots, (world.data_rank + 1) * slots)
     if children is None and not world.mesh.actors and not opens:
-        weights = Weights(population)(0, np.zeros(population.size, np.int64))
+        weights = WeightsMessage(population)(0, np.zeros(population.size, np.int64))
         return InlineExchange(
             inbox, [make_actor(config, weights, stack, number=i, **told) for i in numbers]
         )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evorl import pipeline
-from evorl.actors import ActorShards, BusExchange, Children, Exchange
+from evorl.actors import ActorShards, BusExchange, ChildProcesses, Exchange
 from evorl.config import RunConfig
 from evorl.distributed import World, local_ranks
 from evorl.envs import (
@@ -39,7 +39,7 @@ from evorl.runs import RunDirectory
 from evorl.seeding import generator
 from evorl.training.actor_setup import actors_of, message_steps, open_exchange
 from evorl.training.agents import env_spec as env_spec, make_genomes, make_networks, make_population
-from evorl.training.replay import make_actor_shards, make_replay
+from evorl.training.make_replay import make_actor_shards, make_replay
 
 
 class Parts:
@@ -62,7 +62,7 @@ class Parts:
         spec: EnvSpec,
         stack: ExitStack,
         schedule: Schedule | None = None,
-        children: Children | None = None,
+        children: ChildProcesses | None = None,
     ) -> None:
         """Agents start as configured, or on a schedule; `children` are to be this rank's actors."""
         self.spec, self.own = spec, world.own_agents(config.population.size)
@@ -89,26 +89,26 @@ class Parts:
             )
 
 
-class Elsewhere:
+class AbsentStage:
     """Stands for a stage that this rank does not have."""
 
     def __call__(self, context: pipeline.TrainingContext) -> None:
         """Nothing to do here."""
 
 
-ELSEWHERE: Any = Elsewhere()
+ABSENT: Any = AbsentStage()
 
 
 class Stages:
     """The stages of a run, made on every rank; `make_task` in trainer.py puts them in order."""
 
     # on ranks that train
-    anneal: pipeline.AnnealBeta = ELSEWHERE
-    collect: pipeline.Collect | pipeline.Receive = ELSEWHERE
-    learn: pipeline.Learn | pipeline.LearnRollout | pipeline.ApplyGradients = ELSEWHERE
-    inherit: pipeline.Inherit = ELSEWHERE
+    anneal: pipeline.AnnealBeta = ABSENT
+    collect: pipeline.Collect | pipeline.Receive = ABSENT
+    learn: pipeline.Learn | pipeline.LearnRollout | pipeline.ApplyGradients = ABSENT
+    inherit: pipeline.Inherit = ABSENT
     # on those that evaluate: evaluators, or if there are none, all
-    evaluate: pipeline.Evaluate | pipeline.TakeReturns | pipeline.EvaluateApart = ELSEWHERE
+    evaluate: pipeline.Evaluate | pipeline.TakeReturns | pipeline.EvaluateApart = ABSENT
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Stages:
 
     def end_episodes(self, context: pipeline.TrainingContext) -> None:
         """At a generation's end the running episodes are cut."""
-        if self.collect is not ELSEWHERE:
+        if self.collect is not ABSENT:
             self.collect.end_generation()
 
     def report_actors(self, context: pipeline.TrainingContext) -> None:

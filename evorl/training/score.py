@@ -19,7 +19,7 @@ from evorl.population import Population
 from evorl.reporting import Console
 from evorl.runs import Estimate, Floats, SavedAgent, interquartile_mean, interval, load_algorithm
 from evorl.seeding import generator, held_out
-from evorl.training.start import Run
+from evorl.training.run import Run
 
 
 class Score(NamedTuple):

@@ -1,43 +1,27 @@
-"""How a run begins, and how it resumes from the newest good checkpoint as if nothing had happened.
+"""How a run begins, or goes on where it was (resume.py).
 
 In order: `as_begun` takes the choices of the run that is there, `make_run` makes its folder or
 opens it, and `start_run` brings all ranks to where the run begins or was.
 """
 
 import dataclasses
-import math
-import signal
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import Literal
 
 from evorl.actors import BusExchange
 from evorl.config import RunConfig, dump_config, parse_text, unused_options
 from evorl.distributed import World
 from evorl.envs import choose_backend
-from evorl.errors import CheckpointError, ConfigError
 from evorl.evolution import Schedule, birth
 from evorl.networks import fresh_parameters
-from evorl.pipeline import (
-    STAGE_STATES,
-    Save,
-    Snapshot,
-    Storage,
-    TrainingContext,
-    from_message,
-    restore_states,
-    to_message,
-)
+from evorl.pipeline import Save, Snapshot, Storage, TrainingContext, from_message, to_message
 from evorl.population import kinds_of, newborn
 from evorl.reporting import Console
 from evorl.runs import (
     LINEAGE,
     METRICS,
-    Checkpoint,
     RunDirectory,
     find_started,
     make_checkpoints,
@@ -47,23 +31,10 @@ from evorl.training.actor_setup import make_children
 from evorl.training.agents import env_spec
 from evorl.training.build import Parts, Stages
 from evorl.training.joining import open_doors
-
-AGAIN = 3.0  # seconds after which a further signal counts
+from evorl.training.resume import find_checkpoint, load_replays, restore
+from evorl.training.run import Run
 
 Resume = RunDirectory | Literal["auto"] | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """All of a run that this rank has."""
-
-    config: RunConfig
-    world: World
-    console: Console
-    storage: Storage
-    parts: Parts
-    stages: Stages
-    resumed: bool  # its folder was there already
 
 
 def as_begun(config: RunConfig, world: World) -> RunConfig:
@@ -169,14 +140,14 @@ def _introduce(run: Run) -> None:
 
 def start_run(run: Run, context: TrainingContext, save: Save) -> None:
     """Bring all ranks to the first generation, or to where the newest checkpoint is."""
-    checkpoint = _find(run) if run.resumed else None
+    checkpoint = find_checkpoint(run) if run.resumed else None
     if run.world.main:
         if checkpoint is None:
             _begin(run, context)
         else:
-            _restore(run, context, checkpoint, save)
+            restore(run, context, checkpoint, save)
     if run.resumed and run.world.trainers.joined:
-        _load_replays(run, checkpoint)
+        load_replays(run, checkpoint)
     if run.world.lag:
         _brief_evaluators(run)
     if run.world.main:
@@ -203,118 +174,8 @@ def _begin(run: Run, context: TrainingContext) -> None:
     run.stages.budget.begin(context)
 
 
-def _restore(run: Run, context: TrainingContext, checkpoint: Checkpoint, save: Save) -> None:
-    """The main rank becomes what it was when the checkpoint was written."""
-    state, now = checkpoint.state, save.settings
-    if (had := state["precision"]) != now["precision"]:
-        raise ConfigError(
-            f"mixed_precision: cannot change in a run that has begun ({had!r}, got"
-            f" {now['precision']!r}); launch it with --mixed_precision {had}"
-        )
-    if state.get("lag", 0) != run.world.lag:
-        _warn(f"mesh.evaluators is {run.config.mesh.evaluators} now")
-    if state.get("actors", 0) != (actors := run.config.mesh.actors):
-        _warn(f"mesh.actors is {actors} now")
-    elif run.config.has_actors and not run.config.actors.lockstep:
-        _warn("actors play at their own pace")
-    if state["compiled"] != now["compiled"]:
-        _warn(f"compile is {now['compiled']} now")
-    context.snapshot = Snapshot.read(checkpoint)
-    restore_states(save.stages, state["stages"], checkpoint.load(STAGE_STATES))
-    run.storage.directory.cut(state["lines"])
-    _plan(run, context, other_budget=state["budget"] != now["budget"])
-    run.storage.directory.remove_summary()
-
-
-def _plan(run: Run, context: TrainingContext, other_budget: bool) -> None:
-    """A run that had ended continues if its budget is another now; its agents evolve first."""
-    snapshot, stages = context.snapshot, run.stages
-    ended = snapshot.finished
-    if other_budget:
-        snapshot.last, snapshot.finished = False, stages.champion.reached_stop_at
-    stages.budget.begin(context)
-    if ended and not snapshot.finished and not snapshot.evolved:
-        stages.refuse_all_dead(context)
-        if stages.evolve is not None:
-            stages.evolve(context)
-            stages.record.births(context)
-
-
-def _find(run: Run) -> Checkpoint | None:
-    """The newest good checkpoint that this rank sees; the main rank's is the one that counts."""
-    checkpoints = run.storage.checkpoints
-    if run.world.main:
-        return checkpoints.newest()
-    with warnings.catch_warnings(action="ignore"), suppress(CheckpointError):  # the main rank's say
-        return checkpoints.newest()
-    return None
-
-
-def _load_replays(run: Run, checkpoint: Checkpoint | None) -> None:
-    """Every rank its own, if all see the checkpoint; else they fill up anew."""
-    world, replays = run.world.trainers, run.parts.replays
-    assert replays is not None
-    files = [list(file) for file in checkpoint.files.items()] if checkpoint else []
-    mesh = checkpoint.state["mesh"] if checkpoint else {}
-    wanted, mesh = world.broadcast_json([files, mesh])
-    if not wanted:
-        return
-    stems = [file[0] for file in wanted if "replay" in file[0]]
-    problem = None
-    if run.parts.shards is not None:
-        problem = "replays were with the actors and fill up first"
-    elif not replays.sampler.keeps:
-        return
-    elif not stems:
-        problem = "replays were not kept and fill up first"
-    elif world.any_rank(files != wanted):
-        problem = "not all ranks see the checkpoint, and replays fill up first"
-    elif checkpoint is not None:
-        exact = replays.load(stems, checkpoint.load, (mesh["population"], mesh["data"]))
-        if world.any_rank(not exact):
-            problem = "there are other ranks than before: replays are not what each had"
-    if problem and world.first:
-        _warn(problem)
-
-
 def _brief_evaluators(run: Run) -> None:
     """They learn who the champion is."""
     sent = run.world.broadcast(to_message(*run.stages.champion.state()))
     if not run.world.trainers.joined:
         run.stages.champion.restore(*from_message(sent))
-
-
-def _warn(what: str) -> None:
-    warnings.warn(f"{what}; the run resumes, but will not end with the same bytes", stacklevel=3)
-
-
-class Interrupted(KeyboardInterrupt):
-    """The process was asked to end; `exit_code` says so to whoever started it."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.exit_code = 128 + number
-
-
-@contextmanager
-def ending_on_signals() -> Iterator[None]:
-    """While inside, SIGINT and SIGTERM raise Interrupted: the run can be resumed.
-
-    Those that follow within seconds change nothing: a launcher sends the same to all, as does a
-    terminal. Later ones raise again, as an exception in a finaliser is lost.
-    """
-    told = -math.inf
-
-    def end(number: int, frame: FrameType | None) -> None:
-        nonlocal told
-        if time.monotonic() - told > AGAIN:
-            told = time.monotonic()
-            raise Interrupted(number)
-
-    wanted = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, end) for number in wanted]
-    try:
-        yield
-    finally:
-        for number, handler in zip(wanted, before, strict=True):
-            signal.signal(number, handler)

@@ -26,8 +26,9 @@ from evorl.pipeline import (
 from evorl.reporting import Console, refuse_missing
 from evorl.runs import LINEAGE, METRICS
 from evorl.training.actor_setup import act_as_rank, start_world
+from evorl.training.run import Run
 from evorl.training.score import Score, score_run
-from evorl.training.start import Resume, Run, as_begun, make_run, start_run
+from evorl.training.start import Resume, as_begun, make_run, start_run
 
 MAIN, TRAINER, EVALUATOR = ("main",), ("trainer",), ("evaluator",)
 

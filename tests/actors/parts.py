@@ -5,9 +5,9 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from evorl.actors import Inbox, InlineExchange, Limits, Weights, copy_of
+from evorl.actors import Inbox, InlineExchange, Limits, WeightsMessage, copy_of
 from evorl.algorithms import A3C
-from evorl.distributed import Alone
+from evorl.distributed import ActorWorld
 from evorl.envs import EnvSpec, Failures, make_vector_env
 from evorl.experience import RolloutBuffer, RolloutSampler
 from evorl.genome import Architecture, Genome
@@ -82,7 +82,7 @@ def rollout_of(env, agents, count=1):
 
 def actors_of(population, count, **options):
     """Actors that play for a population, each with environments of its own."""
-    weights = Weights(population)(0, np.zeros(population.size, np.int64))
+    weights = WeightsMessage(population)(0, np.zeros(population.size, np.int64))
     found = []
     for number in range(count):
         copy = copy_of(weights, population.networks, population.algorithm, dtype=population.dtype)
@@ -125,7 +125,7 @@ def inline(population, count):
 def message_of(population, version=0):
     """What an actor sends, as it stands before an inbox that has begun with version 0."""
     (actor,) = actors_of(population, 1)
-    actor.load(Weights(population)(0, np.zeros(population.size, np.int64)), version)
+    actor.load(WeightsMessage(population)(0, np.zeros(population.size, np.int64)), version)
     return actor.play() | {"slot": 0, "session": 1, "sequence": 1}
 
 
@@ -136,7 +136,7 @@ class Reference:
         self.population, self.context = population, TrainingContext(population.size)
         self.rollout = rollout_of(env, population.size, count)
         streams = [np.random.default_rng(i) for i in range(population.size)]
-        self.learn = LearnRollout(Alone(), population, RolloutSampler(self.rollout, streams))
+        self.learn = LearnRollout(ActorWorld(), population, RolloutSampler(self.rollout, streams))
 
     def update(self, actors):
         """From the rollouts that actors have just sent the gradients of."""

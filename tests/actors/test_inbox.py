@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from evorl.actors import Weights, experience_fields, load_weights
+from evorl.actors import WeightsMessage, experience_fields, load_weights
 from evorl.actors.messages import Refused
 from evorl.algorithms import DQN, IMPALA
 from evorl.envs.spaces import FLOAT32, ActionSpec, ObservationSpec
@@ -164,7 +164,7 @@ def test_an_actor_is_named_once_for_each_reason(population, message):
 
 
 def test_weights_of_another_layout_are_refused(population):
-    weights = Weights(population)(0, np.zeros(3, np.int64))
+    weights = WeightsMessage(population)(0, np.zeros(3, np.int64))
     other = population_of(make_env(), hidden=((8, 8), (9,), (80, 20)))
     with pytest.raises(RunError, match=r"weights: theta0 is .* instead of .* same version"):
         load_weights(other, weights, renewed=False)

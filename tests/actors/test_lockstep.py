@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from evorl.actors import Weights, copy_of
+from evorl.actors import WeightsMessage, copy_of
 from evorl.config import parse_config
 from evorl.errors import ConfigError
 from evorl.evolution.lineage import read_lineage
@@ -171,7 +171,7 @@ def test_actors_play_different_episodes():
 
 def test_an_actor_that_takes_anothers_place_plays_other_episodes():
     population = population_of(make_env())
-    weights = Weights(population)(0, np.zeros(3, np.int64))
+    weights = WeightsMessage(population)(0, np.zeros(3, np.int64))
     seen = []
     for number, incarnation in ((1, 0), (1, 1), (1, 2), (2, 0)):
         copy = copy_of(weights, population.networks, population.algorithm)

@@ -11,7 +11,7 @@ import torch
 
 from evorl.actors import ActorMessage, ActorShards, Inbox, Limits, OwnShard, on_bus
 from evorl.actors.messages import Refused
-from evorl.actors.shards import REPLAY
+from evorl.actors.remote_shards import REPLAY
 from evorl.algorithms import DQN
 from evorl.bus.wire import encode
 from evorl.errors import RunError

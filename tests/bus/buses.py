@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from evorl.bus import Bus, sockets
-from evorl.distributed.launch import choose_host
+from evorl.distributed.launcher import choose_host
 from evorl.errors import RunError
 
 WEIGHTS = 5 * 2**20  # numbers: 20 MiB

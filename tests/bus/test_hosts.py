@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from evorl.distributed.launch import choose_host
+from evorl.distributed.launcher import choose_host
 from evorl.errors import RunError
 from tests.distributed.test_hosts import ADDRESSES, hosts, ip  # noqa: F401
 

@@ -13,7 +13,7 @@ from evorl.errors import CheckpointError, RunError
 from evorl.evolution.schedule import Schedule, Segment, config_for_schedule
 from evorl.genome import Architecture
 from evorl.runs.directory import RunDirectory
-from evorl.runs.resume import find_started, make_checkpoints, reopen
+from evorl.runs.reopening import find_started, make_checkpoints, reopen
 from evorl.training.trainer import train
 from tests.training.test_saving import CONFIG, content, run
 

@@ -21,7 +21,7 @@ from accelerate import Accelerator
 from evorl.cli import one_line_errors
 from evorl.config import parse_config
 from evorl.distributed import launch, world as world_module
-from evorl.distributed.launch import local_ranks, read_on_main_rank
+from evorl.distributed.launcher import local_ranks, read_on_main_rank
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
 from evorl.errors import ConfigError, RunError
@@ -34,7 +34,7 @@ from evorl.population.population import Population
 from evorl.reporting.console import Console
 from evorl.runs.directory import RunDirectory
 from evorl.training.build import Parts, Stages
-from evorl.training.start import ending_on_signals
+from evorl.training.signals import ending_on_signals
 from evorl.training.trainer import train
 
 AGENTS = 5

@@ -16,7 +16,7 @@ from evorl.evolution.pb2 import make_explore
 from evorl.evolution.selection import MEAN, Truncation
 from evorl.genome import Architecture, Genome
 from evorl.networks.spec import NetworkSpec
-from evorl.pipeline.champion import Parent
+from evorl.pipeline.champion import KeptAgent
 from evorl.pipeline.evolve import Evolve
 from tests.pipeline.snapshots import context_of
 from tests.reference import population_of
@@ -209,7 +209,7 @@ def test_a_child_may_descend_from_the_best_ever_seen(probability, score, descend
     population = context.snapshot
     peak = population.states[2]._replace(updates=777)
     genome = population.genomes[2]
-    seen(evolve, Parent(genome, peak, 4, 1234), score)
+    seen(evolve, KeptAgent(genome, peak, 4, 1234), score)
     # agent 0 makes room for a child of agent 5
     evaluated(context, 0, 10, 20, 30, 40, 50, generation=6)
     evolve(context)
@@ -230,7 +230,7 @@ def test_the_best_ever_seen_has_as_many_children_as_there_are_agents():
     only = MutationConfig(none=1, architecture=0, parameters=0, hyperparameters=0)
     evolve, context = make_evolve(only, fraction=0.34)
     genome, peak = context.snapshot.genomes[2], context.snapshot.states[2]
-    seen(evolve, Parent(genome, peak, 0, 10), 1000.0)
+    seen(evolve, KeptAgent(genome, peak, 0, 10), 1000.0)
     parents = []
     for generation in range(1, 6):  # two children each
         evaluated(context, 0, 1, 20, 30, 40, 50, generation=generation)
@@ -249,7 +249,7 @@ def test_a_child_of_the_best_as_it_is_now_is_like_any_other():
     population = context.snapshot
     evaluated(context, 0, 10, 20, 30, 40, 50, generation=6)
     genome, peak = population.genomes[5], population.states[5]
-    seen(evolve, Parent(genome, peak, 6, 500), 60.0)
+    seen(evolve, KeptAgent(genome, peak, 6, 500), 60.0)
     evolve(context)
     (born,) = population.births
     assert (born["genome"]["parent"], born["copied"], population.agent_steps[0]) == (5, 6, 500)

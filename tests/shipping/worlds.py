@@ -16,7 +16,7 @@ from evorl.pipeline.snapshot import Snapshot
 from evorl.population.population import Population
 from evorl.runs.agent import Interface
 from evorl.runs.directory import RunDirectory
-from evorl.runs.resume import make_checkpoints
+from evorl.runs.reopening import make_checkpoints
 from tests.synthetic import HYPERPARAMETERS, saved_agent
 
 BINARY = spaces.MultiBinary([2, 3])

@@ -13,7 +13,7 @@ import pytest
 import evorl
 from evorl.errors import RunError
 from evorl.runs.directory import RunDirectory
-from evorl.runs.resume import reopen
+from evorl.runs.reopening import reopen
 from tests.distributed.launching import CONFIGS
 from tests.training.test_saving import CONFIG, checkpoints, content
 

@@ -9,7 +9,7 @@ import torch
 from evorl.config import parse_config
 from evorl.errors import RunError
 from evorl.runs.directory import RunDirectory
-from evorl.runs.resume import reopen
+from evorl.runs.reopening import reopen
 from evorl.training.trainer import train
 
 torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from evorl.config import parse_config
 from evorl.errors import CheckpointError, ConfigError, RunError
 from evorl.runs.checkpoint import Draft
 from evorl.runs.directory import RunDirectory
-from evorl.runs.resume import reopen
+from evorl.runs.reopening import reopen
 from evorl.training.trainer import train
 
 CONFIG = {

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from evorl.training import start
-from evorl.training.start import Interrupted, ending_on_signals
+from evorl.training.signals import Interrupted, ending_on_signals
 
 
 def send(number):

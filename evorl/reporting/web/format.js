@@ -1,7 +1,7 @@
 // Numbers, times and counts as text.
 const MINUS = "−";
 
-// Decimals of figures that stand together, by the rule of evorl/runs/figures.py: those of two digits of
+// Decimals of figures that stand together, by the rule of evorl/runs/estimates.py: those of two digits of
 // their middle error, or four digits of the largest figure where no error is known.
 function decimals(values, errors = []) {
   const known = (list) => list.filter((value) => Number.isFinite(value)).map(Math.abs);

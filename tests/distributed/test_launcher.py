@@ -8,7 +8,7 @@ import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 
 from evorl.distributed import is_main_process_of_launch, launch, let_main_speak_first
-from evorl.distributed.launch import NEEDED, launched_ranks, local_ranks
+from evorl.distributed.launcher import NEEDED, launched_ranks, local_ranks
 from evorl.errors import ConfigError, RunError, rank_errors
 
 from .launching import CONFIGS

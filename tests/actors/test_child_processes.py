@@ -10,7 +10,7 @@ import warnings
 import psutil
 import pytest
 
-from evorl.actors import Children, children
+from evorl.actors import ChildProcesses, child_processes
 from evorl.errors import RunError
 
 
@@ -18,7 +18,7 @@ class Watched:
     """Children of a body, and what changed."""
 
     def __init__(self, body, slots=2, respawns=True, **told):
-        self.children, self.changed = Children(body, slots, respawns), threading.Event()
+        self.children, self.changed = ChildProcesses(body, slots, respawns), threading.Event()
         self.nursery = psutil.Process(self.children._pid)
         self.children.start(told, self.changed.set)
 
@@ -64,7 +64,7 @@ def test_all_leave_when_it_is_over(tmp_path):
 
 
 def test_one_that_dies_is_named_and_begun_again(monkeypatch):
-    monkeypatch.setattr(children, "LEAVE", 0.1)  # they never leave by themselves
+    monkeypatch.setattr(child_processes, "LEAVE", 0.1)  # they never leave by themselves
     watched = Watched(lambda slot, told: signal.pause())
     first, _ = watched.actors(2)
     first.kill()
@@ -116,4 +116,4 @@ def test_a_learner_that_dies_before_it_has_heard_all_is_gone():
     learner, nursery = socket.socketpair()
     nursery.sendall(b"news")
     learner.close()
-    assert children._heard(nursery) == b""  # a reset, for whoever reads on
+    assert child_processes._heard(nursery) == b""  # a reset, for whoever reads on

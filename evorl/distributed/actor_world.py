@@ -5,7 +5,7 @@ from typing import Any
 import numpy.typing as npt
 
 
-class Alone:
+class ActorWorld:
     """An actor, of several who play for the same agents; it is its own team of one."""
 
     data = size = 1
@@ -17,7 +17,7 @@ class Alone:
         self.replica = (number, incarnation) if incarnation else (number,) * (number > 0)
 
     @property
-    def trainers(self) -> "Alone":
+    def trainers(self) -> "ActorWorld":
         """Those that train; here nobody else."""
         return self
 

@@ -28,7 +28,7 @@ from evorl.population import AgentState, Kind, Population, newborn
 _KINDS = TypeAdapter(list[Kind])
 
 
-class Weights:
+class WeightsMessage:
     """What a learner's population is, as fields of a message."""
 
     def __init__(self, population: Population, targets: bool = False) -> None:

@@ -9,7 +9,7 @@ import torch
 from evorl.algorithms.dqn import DQN
 from evorl.experience import SamplesPerInsert
 from evorl.genome import Architecture, Genome
-from evorl.pipeline.band import LearnInBand
+from evorl.pipeline.learn_in_band import LearnInBand
 from evorl.pipeline.training_context import TrainingContext
 from tests.pipeline.snapshots import alone
 

@@ -35,7 +35,7 @@ LEAVE = 10.0  # seconds that actors have to leave when it is over
 MOST_DEATHS = 3  # of a slot, one after another, without a single message
 
 
-class Children:
+class ChildProcesses:
     """The learner's side."""
 
     def __init__(self, body: Body, slots: int, respawns: bool = True) -> None:
