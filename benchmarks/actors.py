@@ -3,6 +3,7 @@
     python benchmarks/actors.py                  # about six minutes
     python benchmarks/actors.py --only impala    # one of the two
     python benchmarks/actors.py --eager          # nothing is compiled
+    python benchmarks/actors.py --set env.num_envs=8   # of each agent, in each actor
     python benchmarks/actors.py --write          # keep the figures in results/actors.json
 
 On LunarLander-v3, for IMPALA and for Ape-X DQN:
@@ -10,11 +11,12 @@ On LunarLander-v3, for IMPALA and for Ape-X DQN:
 - one learner with two actors, against the same learning without actors: frames per second of as
   many frames and updates. At best it is two cores instead of one;
 - a population of eight as one matrix, against one agent: eight runs one after another make as many
-  frames per second as one.
+  frames per second as one. Each agent has one environment in each actor. The more it has, the more
+  of the time goes into environments, where a matrix gains nothing.
 
 All take turns, a few seconds each: while one has its turn, the actors of the others wait for their
-learners. Beside it: the mean lag, and what the bus takes of the learner's time: its thread and
-ZeroMQ's, and what it has the learner wait for in publishing and in reading what has arrived.
+learners. Beside it: the mean lag, and what the bus takes of a core while the learner learns: its
+threads and ZeroMQ's, and what the learner itself computes to publish and to read what has arrived.
 """
 
 import argparse
@@ -23,6 +25,7 @@ import statistics
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,16 +43,16 @@ RESULTS = Path(__file__).parent / "results" / "actors.json"
 MATRIX = 8  # agents
 CASES: dict[str, dict[str, Any]] = {
     "impala": {
-        "env": {"id": "LunarLander-v3", "num_envs": 4},
-        "algorithm": {"name": "impala", "rollout_steps": 32, "updates": 8, "replay_unrolls": 128},
+        "env": {"id": "LunarLander-v3", "num_envs": 1},
+        "algorithm": {"name": "impala", "rollout_steps": 256, "replay_unrolls": 16},
         "network": {"hidden": [64, 64], "activation": "tanh"},
     },
     "apex_dqn": {
-        "env": {"id": "LunarLander-v3", "num_envs": 4},
+        "env": {"id": "LunarLander-v3", "num_envs": 1},
         "algorithm": {"name": "dqn", "n_step": 3, "learn_step": 4, "learning_starts": 1000},
         "network": {"hidden": [64, 64]},
         "replay": {"kind": "prioritized", "share": "agent"},
-        "actors": {"steps": 16},
+        "actors": {"steps": 256},
     },
 }
 
@@ -64,12 +67,17 @@ class Turn(NamedTuple):
     bus: float  # seconds
 
 
+class Case(NamedTuple):
+    """What is compared."""
+
+    settings: dict[str, Any]
+    overrides: Sequence[str]
+
+
 class Loop:
     """A run's stages that play and learn."""
 
-    def __init__(
-        self, case: dict[str, Any], agents: int, actors: int, eager: bool, stack: ExitStack
-    ) -> None:
+    def __init__(self, case: Case, agents: int, actors: int, eager: bool, stack: ExitStack) -> None:
         options: dict[str, Any] = {
             "population": {"size": agents},
             "evaluation": {"every": 10**9},
@@ -78,16 +86,18 @@ class Loop:
             "compile": not eager,
             "run": {"folder": stack.enter_context(TemporaryDirectory())},
         }
-        config = parse_config(case | options)
+        config = parse_config(case.settings | options, case.overrides)
         world = World.start(agents)
         stack.callback(world.close)
         self.actors, run = actors, make_run(config, world, stack)
         self.context, self.stages = TrainingContext(agents), run.stages
         start_run(run, self.context, Save(world, run.config, run.storage, None, []))
         self.exchange = run.parts.exchange
-        self._polled = 0.0
+        self._called = 0.0
         if isinstance(self.exchange, BusExchange):
-            self._poll, self.exchange.bus.poll = self.exchange.bus.poll, self._timed_poll  # type: ignore[method-assign]
+            bus = self.exchange.bus
+            bus.poll = self._timed(bus.poll)  # type: ignore[method-assign]
+            bus.publish = self._timed(bus.publish)  # type: ignore[method-assign]
 
     def run(self, seconds: float) -> Turn:
         """Play and learn for so long."""
@@ -107,22 +117,25 @@ class Loop:
         self.stages.learn(self.context)
         self.context.iteration += 1
 
-    def _timed_poll(self, queue: str) -> Any:
-        start = time.perf_counter()
-        found = self._poll(queue)
-        self._polled += time.perf_counter() - start
-        return found
+    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Counts what this thread computes in it, and not how long it waits for a core."""
+
+        def timed(*given: Any) -> Any:
+            start = time.thread_time()
+            found = call(*given)
+            self._called += time.thread_time() - start
+            return found
+
+        return timed
 
     def _bus(self) -> float:
-        """Seconds so far."""
-        if self.exchange is None:
-            return 0.0
-        return self._polled + self.context.timer.seconds["publish"] + thread_seconds("evorl-bus")
+        """What it has computed so far, in seconds."""
+        return self._called + thread_seconds("evorl-bus") if self.exchange is not None else 0.0
 
 
 def thread_seconds(name: str) -> float:
     """What threads of this name, and those of ZeroMQ, have computed."""
-    ours = {str(one.native_id) for one in threading.enumerate() if one.name == name}
+    ours = {str(one.native_id) for one in threading.enumerate() if one.name.startswith(name)}
     found = 0.0
     for task in Path("/proc/self/task").iterdir():
         if task.name in ours or (task / "comm").read_text().startswith("ZMQ"):
@@ -142,13 +155,14 @@ def take_turns(loops: dict[str, Loop], title: str) -> dict[str, list[Turn]]:
     return found
 
 
-def measure(name: str, eager: bool) -> list[Figure]:
+def measure(name: str, eager: bool, overrides: Sequence[str]) -> list[Figure]:
     """Both comparisons for one algorithm."""
+    case = Case(CASES[name], overrides)
     with ExitStack() as stack:
         loops = {
-            "actors": Loop(CASES[name], MATRIX, 2, eager, stack),
-            "without": Loop(CASES[name], MATRIX, 0, eager, stack),
-            "alone": Loop(CASES[name], 1, 2, eager, stack),
+            "actors": Loop(case, MATRIX, 2, eager, stack),
+            "without": Loop(case, MATRIX, 0, eager, stack),
+            "alone": Loop(case, 1, 2, eager, stack),
         }
         turns = take_turns(loops, name)
         shares = loops["actors"].context.timer.shares()
@@ -176,7 +190,7 @@ def measure(name: str, eager: bool) -> list[Figure]:
         Figure("with actors: times as fast as without", ratio("actors", "without"), "×", 1.5),
         Figure("eight agents: times as fast as one by one", ratio("actors", "alone"), "×", 2.5),
         Figure("mean lag", lag, ""),
-        Figure("the bus, of the learner's time", bus, " %", 3, most=True),
+        Figure("the bus, of a core", bus, " %", 3, most=True),
     ]
     found += [Figure(f"learner's share of {part}", 100 * one, " %") for part, one in shares.items()]
     return [figure._replace(name=f"{name}: {figure.name}") for figure in found]
@@ -187,11 +201,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", choices=CASES, nargs="+", help="some of them")
     parser.add_argument("--eager", action="store_true", help="compile nothing")
+    parser.add_argument("--set", nargs="+", default=[], help="options, such as env.num_envs=8")
     parser.add_argument("--write", action="store_true", help="keep the figures as results")
     options = parser.parse_args()
     figures: list[Figure] = []
     for name in options.only or CASES:
-        found = measure(name, options.eager)
+        found = measure(name, options.eager, options.set)
         figures += found
         for figure in found:
             print(figure.line(), flush=True)

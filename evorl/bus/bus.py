@@ -273,7 +273,7 @@ class Bus:
             if self._server is None:
                 self._server = Thread(target=self._serve, name="evorl-bus-serve", daemon=True)
                 self._server.start()
-            self._changed.announce()
+            self._changed.announce_request()
 
     def close(self) -> None:
         """Say goodbye and leave nothing behind; values under way get a second to arrive."""
@@ -288,6 +288,7 @@ class Bus:
                     break
             self._closed = True
             self._changed.announce()
+            self._changed.announce_request()
             small = self._delivery.small_values(KEPT)  # who comes later may look for one
         if self._network:
             self._network.stop(leaves=small)
@@ -396,5 +397,5 @@ class Bus:
                 for name in self._delivery.waiting(Kind.REQUEST):
                     if name in self._functions:
                         return self._take(Kind.REQUEST, name)
-                self._changed.wait()
+                self._changed.requested.wait()
             return None

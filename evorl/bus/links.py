@@ -83,6 +83,8 @@ class Members:
             self.delivery.arrived(peer, message)
             if message.kind in (Kind.SEEN, Kind.TAKEN):
                 self.changed.announce_credit()
+            elif message.kind == Kind.REQUEST:
+                self.changed.announce_request()
             else:
                 self.changed.announce()
 

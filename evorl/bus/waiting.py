@@ -45,6 +45,7 @@ class Changed(threading.Condition):
         lock = threading.RLock()
         super().__init__(lock)
         self.acknowledged = threading.Condition(lock)
+        self.requested = threading.Condition(lock)
         self._count = 0  # of changes: who asks without the lock sees whether it missed one
 
     def announce(self) -> None:
@@ -52,6 +53,10 @@ class Changed(threading.Condition):
         self._count += 1
         self.notify_all()
         self.acknowledged.notify_all()
+
+    def announce_request(self) -> None:
+        """Something was asked, or can be answered from now on: only who serves waits for that."""
+        self.requested.notify_all()
 
     def announce_credit(self) -> None:
         """Something was acknowledged, which nobody waits for but who wants to send."""
