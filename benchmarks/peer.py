@@ -38,6 +38,7 @@ Row = dict[str, Any]
 APPO = """
 import json, sys, time
 import gymnasium
+from sample_factory.algo.utils.misc import ExperimentStatus
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
 from sample_factory.train import make_runner
@@ -66,8 +67,8 @@ def main(began, seconds, solved, episodes, options):
             print("RESULT " + json.dumps(row), flush=True)
             runner.cfg.train_for_env_steps = 0
     runner.register_episodic_stats_handler(heard)
-    runner.init()
-    runner.run()
+    if runner.init() == ExperimentStatus.SUCCESS:
+        runner.run()
 
 if __name__ == "__main__":
     main(*json.loads(sys.argv[1]))
@@ -77,8 +78,9 @@ EXAMPLE = (
     " --with_vtrace=False --batch_size=512 --reward_scale=0.1"
 )
 ALIKE = (
-    "--use_rnn=False --num_envs_per_worker=8 --recurrence=20 --rollout=20 --with_vtrace=True"
+    "--use_rnn=False --num_envs_per_worker=8 --recurrence=1 --rollout=20 --with_vtrace=False"
     " --batch_size=320 --learning_rate=1e-3 --encoder_mlp_layers 64 64 --nonlinearity=tanh"
+    " --reward_scale=0.1"
 )
 COMMON = "--algo=APPO --env=CartPole-v1 --device=cpu --stats_avg=100"
 APPOS = {"Sample Factory, its example": EXAMPLE, "Sample Factory, settings like ours": ALIKE}
@@ -136,7 +138,9 @@ def run_once(name: str, peer: str, seconds: float, seed: int) -> Row:
             script.write_text(APPO)
             given = json.dumps([time.time(), seconds, SOLVED, EPISODES, options])
             command = [peer, str(script), given]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=folder, check=False, timeout=seconds + 60
+        )
     for line in done.stdout.splitlines():
         if line.startswith(MARK):
             row: Row = json.loads(line.removeprefix(MARK))

@@ -15,12 +15,12 @@ import numpy as np
 
 import evorl
 
-ACTORS, ENVS, STEPS = 2, 1, 32
+ACTORS, ENVS, STEPS = 2, 1, 64
 SEED = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 EPISODES = int(sys.argv[2]) if len(sys.argv) > 2 else 1500
 SPEC = evorl.EnvSpec("CartPole-v1", backend="sync", kwargs={"max_episode_steps": 200})
 ALGORITHM = evorl.A3C(
-    rollout_steps=STEPS, lr=3e-3, gae_lambda=0.95, entropy_coef=0.01, normalize_advantage=True
+    rollout_steps=STEPS, lr=1e-3, gae_lambda=0.95, entropy_coef=0.01, normalize_advantage=True
 )
 
 
@@ -76,7 +76,7 @@ def main() -> None:
     spaces = evorl.make_vector_env(SPEC, 1, 1)
     networks = ALGORITHM.networks(evorl.observation_spec(spaces.observation), spaces.action)
     spaces.close()
-    tanh = {name: evorl.Architecture((16, 16), "tanh") for name in ("policy", "value")}
+    tanh = {name: evorl.Architecture((64, 64), "tanh") for name in ("policy", "value")}
     genome = evorl.Genome(0, tanh, ALGORITHM.hyperparameters)
     population = evorl.Population([genome], networks, ALGORITHM, seed=SEED)
     limits = evorl.Limits(1, ENVS, STEPS, spaces.observation, spaces.action)
