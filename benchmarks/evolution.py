@@ -2,8 +2,9 @@
 
     python benchmarks/evolution.py                  # 3 methods x 6 seeds, about 30 minutes
     python benchmarks/evolution.py --seeds 1 --steps 60000
-    python benchmarks/evolution.py --config configs/apex_dqn/lunar_lander.yaml --seeds 3 \\
-        --first-seed 1 --steps 1000000 --methods evolution,random_search --jobs 1 budget.stop_at=null
+    python benchmarks/evolution.py --config configs/apex_dqn/lunar_lander.yaml --jobs 1 \\
+        --seeds 3 --first-seed 1 --steps 1000000 --methods evolution,random_search \\
+        budget.stop_at=null
 
 LunarLander-v3, eight agents that start from poor hyperparameters: of the spaces, each a decade
 wide, only a corner is good, the one with a long horizon above all. `none` trains all eight in the

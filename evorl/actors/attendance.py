@@ -69,7 +69,8 @@ class Attendance:
     def heard(self, slot: int, session: Any) -> None:
         """A message of a process has arrived."""
         newest, before = self._of_the_dead.get(slot, (None, 0))
-        if newest is not None and session == newest:  # what others sent would have come first
+        # what others sent would have come first; and nothing of a message is checked yet
+        if newest is not None and type(session) is int and session == newest:
             del self._of_the_dead[slot]
             self.counts["lost"] += before - self._arrived[slot]
             self._arrived[slot] = before

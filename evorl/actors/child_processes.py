@@ -31,7 +31,7 @@ from evorl.machine import end_with_parent
 Body = Callable[[int, Mapping[str, Any]], None]  # of an actor: its slot, and what it was told
 TALLY = "tally"  # its file
 LOOK = 0.05  # seconds between two looks at what children do
-LEAVE = 10.0  # seconds that actors have to leave when it is over
+LEAVE = 8.0  # seconds that actors have to leave when it is over
 MOST_DEATHS = 3  # of a slot, one after another, without a single message
 
 

@@ -56,6 +56,12 @@ class Sender:
     last: int = 0  # sequence number
     ended: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # sessions before
 
+    def take(self, session: int, sequence: int) -> None:
+        """A message has come that may be counted."""
+        if session != self.session and self.session >= 0:  # another process took the slot
+            self.ended.append(self.session)
+        self.session, self.last = session, sequence
+
 
 class Inbox:
     """Takes messages; what is wrong about one never reaches anybody else.
@@ -100,26 +106,27 @@ class Inbox:
             if peer is not None and slot != peer:
                 slot = peer
                 raise Refused("slot", "it is another's")
-            self._check_new(slot, fields)
-            return self._checked(slot, fields)
+            sender, session, sequence = self._check_new(slot, fields)
+            found = self._checked(slot, fields)
+            sender.take(session, sequence)
+            return found
         except Refused as refused:
+            if refused.reason == "generation":  # nothing else is wrong about it
+                sender.take(session, sequence)
             self.refused = refused
             self.counts[f"refused_{refused.reason}"] += 1
             self._tell(slot if peer is None else peer, refused)
             return None
 
-    def _check_new(self, slot: int, fields: Mapping[str, Any]) -> None:
+    def _check_new(self, slot: int, fields: Mapping[str, Any]) -> tuple[Sender, int, int]:
+        """Who sent it, its session and sequence number: all that comes once is larger."""
         session, sequence = (whole(fields, name) for name in ("session", "sequence"))
         sender = self._senders.setdefault(slot, Sender())
         if session in sender.ended:
             raise Refused("replayed", "of a process that was replaced")
-        if session != sender.session:  # another process took the slot
-            if sender.session >= 0:
-                sender.ended.append(sender.session)
-            sender.session, sender.last = session, 0
-        if sequence <= sender.last:
+        if sequence <= (sender.last if session == sender.session else 0):
             raise Refused("replayed")
-        sender.last = sequence
+        return sender, session, sequence
 
     def _checked(self, slot: int, fields: Mapping[str, Any]) -> ActorMessage:
         version = whole(fields, "version")

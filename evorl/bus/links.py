@@ -118,7 +118,10 @@ class Dialler:
         """Send to the peer; whether it did."""
         if self._socket is None:
             return False
-        self._sockets.put(self._socket, message.frames())
+        try:
+            self._sockets.put(self._socket, message.frames())
+        except zmq.ZMQError:  # its connection is being ended: after a new one it says hello
+            return False
         return True
 
     def look(self) -> None:

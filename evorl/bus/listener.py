@@ -60,8 +60,8 @@ class Listener:
         self._router = router = sockets.open(zmq.ROUTER)
         router.router_mandatory = True  # sending to nobody is an error
         self.contact = self._bind(router)
-        monitor = sockets.monitor(router, HUNG_UP)
-        sockets.watch(monitor, lambda: self._someone_hung_up(monitor))
+        self._monitor = sockets.monitor(router, HUNG_UP)
+        sockets.watch(self._monitor, self._someone_hung_up)
         sockets.watch(router, self._read)
 
     def send(self, peer: int, message: Message) -> bool:
@@ -84,6 +84,14 @@ class Listener:
         """Find out who has hung up: to them nothing can be sent."""
         for peer in list(self._routes):
             self.send(peer, self._members.message(Kind.PING))
+
+    def hang_up(self) -> None:
+        """Close the socket, and first what watches it."""
+        for sock in (self._monitor, self._router):
+            self._sockets.unwatch(sock)
+        self._router.disable_monitor()
+        self._router.close(0)
+        self._monitor.close(0)
 
     def close(self) -> None:
         """After the sockets are closed."""
@@ -110,8 +118,8 @@ class Listener:
             return False
         return True
 
-    def _someone_hung_up(self, monitor: Socket) -> None:
-        drain(lambda: recv_monitor_message(monitor, zmq.NOBLOCK))
+    def _someone_hung_up(self) -> None:
+        drain(lambda: recv_monitor_message(self._monitor, zmq.NOBLOCK))
         drain(self._read)
         self.ping()
 

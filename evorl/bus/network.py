@@ -147,6 +147,10 @@ class Network:
             self._flush()
 
     def _close(self) -> None:
+        for dialler in self._diallers.values():
+            dialler.hang_up()
+        for listener in self._listeners:
+            listener.hang_up()
         self._sockets.close()
         for listener in self._listeners:
             listener.close()

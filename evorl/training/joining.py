@@ -23,6 +23,7 @@ from evorl.training.actor_setup import FORMAT, actors_of, agreed, play
 
 VARIABLE = "EVORL_TOKEN"
 SCHEMA = f"evorl {evorl.__version__}, messages {FORMAT}"
+GREETED = 20.0  # seconds to be answered by a learner that is there
 AGAIN = 0.5  # seconds between two looks for a learner that is gone
 ALL = ("", "*", "0.0.0.0", "::")  # hosts that stand for all addresses of a machine
 WHAT = "the learner's configuration"
@@ -100,7 +101,7 @@ def join(address: str, token: str, wait: float, say: Say) -> int:
         end = None
         try:
             with bus:
-                end = ActorEnd(bus, bus.timeout)
+                end = ActorEnd(bus, max(bus.timeout, GREETED))
                 _play(end, say)
                 return sent + end.sent
         except LearnerGone as error:

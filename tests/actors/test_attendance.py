@@ -4,7 +4,9 @@ import random
 import warnings
 from collections import Counter
 
+import numpy as np
 import pytest
+import torch
 
 from evorl.actors import attendance
 from evorl.actors.attendance import Attendance
@@ -144,6 +146,17 @@ def test_who_is_slow_is_named_once():
     own.came(2, {})  # another one, in the middle
     assert generation(50, 10, 3) == []
     assert generation(50, 10, 3) == [f"actor 2 {line}"]
+
+
+def test_a_session_that_is_none_is_heard_without_an_error(tmp_path):
+    """Nothing has checked a message at this point."""
+    tally = Tally(tmp_path / "tally", 1)
+    own = Attendance(FakeBus(0), 1, False, FakeChildren(tally))
+    own.came(0, {"session": 7})
+    for session in (torch.zeros(3), np.zeros(2), None, [7], True, 7.0):
+        tally.add(0)
+        own.heard(0, session)
+    assert own.report() == {"sent": 6, "under_way": 0}
 
 
 def test_every_message_is_accounted_for_whoever_dies(tmp_path):

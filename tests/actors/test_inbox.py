@@ -55,6 +55,20 @@ def test_each_counts_once(inbox, message):
     assert inbox.counts["taken"] == 4
 
 
+def test_what_is_refused_takes_nobodys_place(inbox, message):
+    """A session or number that came with nonsense is forgotten."""
+    assert inbox.accept(message, 0)
+    nonsense = {name: own for name, own in message.items() if name != "returns"}
+    assert inbox.accept(nonsense | {"session": 5}, 0) is None
+    assert inbox.accept(nonsense | {"sequence": 10**9}, 0) is None
+    assert inbox.accept(message | {"sequence": 2}, 0)
+    assert inbox.counts["refused_replayed"] == 0
+    inbox.begin(1, 1)
+    late = message | {"sequence": 3}  # of the generation before, but as it should be
+    assert [inbox.accept(late, 0) for _ in range(2)] == [None, None]
+    assert inbox.counts["refused_generation"] == inbox.counts["refused_replayed"] == 1
+
+
 def test_lag(inbox, message):
     inbox.begin(3, 0)
     assert inbox.accept(message, 0).lag == 3

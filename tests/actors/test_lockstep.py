@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from evorl.actors import WeightsMessage, copy_of
+from evorl.algorithms import DDPG, DQN
+from evorl.algorithms.ddpg import RANDOM
 from evorl.config import parse_config
 from evorl.errors import ConfigError
 from evorl.evolution.lineage import read_lineage
@@ -244,3 +246,13 @@ def test_refusals(tmp_path):
             parse_config(RUN, overrides)
     with pytest.raises(ConfigError, match=r"actors.place: got ranks, but none of 1 launched"):
         run(tmp_path, "algorithm.name=a3c", "mesh.actors=2", "actors.place=ranks")
+
+
+def test_actors_explore_as_ape_x_has_it():
+    """Epsilon_i = epsilon^(1 + 7 i / (N - 1)), and all of the noise down to a quarter of it."""
+    epsilon = np.array([0.4, 0.1])
+    for i in range(8):
+        found = DQN().exploration_of(epsilon, i / 7)
+        np.testing.assert_allclose(found, epsilon ** (1 + i), rtol=1e-12)
+        noise = DDPG().exploration_of(np.array([0.2, RANDOM]), i / 7)
+        np.testing.assert_allclose(noise, [0.2 * 0.25 ** (i / 7), RANDOM], rtol=1e-12)

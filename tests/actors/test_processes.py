@@ -14,7 +14,7 @@ from tests.distributed.runs import Run, deterministic, generation_of, some_time,
 pytestmark = pytest.mark.slow
 
 RANDOM = random.Random(11)
-KILLS = 4
+KILLS = 7  # of a run of each algorithm
 CONFIG = """
 name: run
 seed: 3
@@ -28,12 +28,18 @@ budget: {env_steps: 5760}
 mesh: {actors: 2}
 actors: {lockstep: true}
 """  # six generations of 960 steps
+ALGORITHMS = {
+    "a3c": "algorithm: {name: a3c, rollout_steps: 5, lr: 1e-2}",
+    "impala": "algorithm: {name: impala, rollout_steps: 5, lr: 1e-2, replay_unrolls: 16}",
+    "dqn": "algorithm: {name: dqn, learning_starts: 20, batch_size: 16}\n"
+    "replay: {kind: prioritized, capacity: 301, share: agent}",
+}
 FREE, LONG = "actors.lockstep=false", "budget.env_steps=1000000000"
 
 
-def begun(folder, *overrides, **options):
+def begun(folder, *overrides, algorithm="a3c", **options):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(CONFIG)
+    (folder / "config.yaml").write_text(CONFIG.replace(ALGORITHMS["a3c"], ALGORITHMS[algorithm]))
     return Run(folder, "train", "config.yaml", *overrides, **options)
 
 
@@ -58,15 +64,21 @@ def actors_of(run):
 
 
 @pytest.fixture(scope="module")
-def inline(tmp_path_factory):
-    return done(tmp_path_factory.mktemp("inline"), "actors.place=inline")[0]
+def inlines(tmp_path_factory):
+    """In one process; by algorithm."""
+    return {
+        name: done(tmp_path_factory.mktemp(name), "actors.place=inline", algorithm=name)[0]
+        for name in ALGORITHMS
+    }
 
 
-def test_lock_step_gives_the_same_bytes_on_one_process_and_on_three(inline, tmp_path):
-    children, said = done(tmp_path / "children")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_lock_step_gives_the_same_bytes_on_one_process_and_on_three(algorithm, inlines, tmp_path):
+    inline = inlines[algorithm]
+    children, said = done(tmp_path / "children", algorithm=algorithm)
     assert "actors:       2 (children, in lock-step)" in said
     assert deterministic(children) == deterministic(inline)
-    ranks, said = done(tmp_path / "ranks", ranks=3)
+    ranks, said = done(tmp_path / "ranks", ranks=3, algorithm=algorithm)
     assert "actors:       2 (ranks, in lock-step)" in said
     assert deterministic(ranks) == deterministic(inline)
     told, alone = (metrics(one)[-1]["actors"] for one in (ranks, inline))
@@ -79,10 +91,10 @@ def agents_of(directory):
     return deterministic(directory)[1][1]["population.safetensors"]
 
 
-def test_two_learners_with_an_actor_each(inline, tmp_path):
+def test_two_learners_with_an_actor_each(inlines, tmp_path):
     """Along data an agent has as many actors as before, along population one of them."""
     replicas, _ = done(tmp_path / "data", "mesh.data=2", "mesh.population=1", ranks=4)
-    assert agents_of(replicas) == agents_of(inline)
+    assert agents_of(replicas) == agents_of(inlines["a3c"])
     children = ("actors.place=children", "mesh.population=2")
     apart, said = done(tmp_path / "apart", *children, ranks=2)
     assert "actors:       2 (children, in lock-step)" in said
@@ -90,21 +102,24 @@ def test_two_learners_with_an_actor_each(inline, tmp_path):
     assert agents_of(apart) == agents_of(alone)
 
 
-def test_killed_at_random_and_resumed(inline, tmp_path):
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_killed_at_random_and_resumed(algorithm, inlines, tmp_path):
     kills, tries = 0, 0
     while kills < KILLS:
         folder, tries = tmp_path / str(tries), tries + 1
         directory = folder / "runs" / "run"
-        run = begun(folder)
+        run = begun(folder, algorithm=algorithm)
         while kills < KILLS and some_time(RANDOM, run, directory):
             run.kill()
             run.launcher.wait()
             kills += 1
             started = (directory / "config.yaml").exists()
-            run = Run(folder, "resume", "runs/run") if started else begun(folder)
+            run = (
+                Run(folder, "resume", "runs/run") if started else begun(folder, algorithm=algorithm)
+            )
         code, said = run.wait()
         assert code == 0 or "the run is finished" in said, said  # the last kill came too late
-        assert deterministic(directory) == deterministic(inline)
+        assert deterministic(directory) == deterministic(inlines[algorithm])
 
 
 def test_actors_that_are_killed_again_and_again(tmp_path):
