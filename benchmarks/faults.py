@@ -336,7 +336,8 @@ def malformed(seconds: float, minutes: float) -> list[Figure]:
         sent, refused, taken = send_malformed(learner)
         alive = len(learner.actors()) + (learner.process.poll() is None)
         learner.end()
-        deaths = sum(row["gone"] for row in learner.rows()) - 2  # those that sent them are gone
+        # those two that sent them are gone; perhaps in a generation that has not ended
+        deaths = max(sum(row["gone"] for row in learner.rows()) - 2, 0)
     return [
         Figure("malformed: messages", sent, "", 1000),
         Figure("malformed: refused, and counted", refused, ""),
