@@ -160,3 +160,40 @@ def test_a_cut_cable_ends_both_with_a_clear_error(hosts, tmp_path):
         assert time.monotonic() < cut + 90, machines[1].said()
         time.sleep(0.1)
     os.killpg(machines[1].launcher.pid, signal.SIGKILL)
+
+
+APEX = ("replay.kind=prioritized", "mesh.actors=1", "actors.place=ranks", "actors.steps=6")
+
+
+def test_an_actor_on_another_host(hosts, tmp_path):
+    """What it plays and learns from goes through encrypted TCP, and is what one process does."""
+    three = (*APEX, "actors.lockstep=true", "budget.env_steps=1440")  # generations
+    machines = [Machine(name, i, tmp_path / str(i), *three) for i, name in enumerate(hosts)]
+    for machine in machines:
+        assert machine.wait(180) == 0, [machine.said() for machine in machines]
+    assert "actors:       1 (ranks, in lock-step)" in machines[0].said()
+    alone = train(tmp_path / "alone", *three, "actors.place=inline")
+    assert deterministic(tmp_path / "0" / "runs" / "run") == deterministic(alone)
+
+
+def test_an_actor_behind_a_cut_cable(hosts, tmp_path):
+    """Both sides name the other one, and nothing of them is left."""
+    long = (*APEX, "budget.env_steps=1000000000")
+    machines = [Machine(name, i, tmp_path / str(i), *long) for i, name in enumerate(hosts)]
+    checkpoints = tmp_path / "0" / "runs" / "run" / "checkpoints"
+    deadline = time.monotonic() + 120
+    while not list(checkpoints.glob("generation-000001")):
+        assert time.monotonic() < deadline, [machine.said() for machine in machines]
+        time.sleep(0.1)
+    ip("-n", hosts[1], "link", "set", "eth0", "down")
+    cut = time.monotonic()
+    for machine, error in zip(
+        machines, ("error: all actors are gone", "the learner is gone"), strict=True
+    ):
+        while error not in machine.said():
+            assert time.monotonic() < cut + 60, [machine.said() for machine in machines]
+            time.sleep(0.1)
+    assert "actor 0" in machines[0].said()
+    assert machines[0].wait(60) != 0
+    assert processes(hosts[0]) == []
+    os.killpg(machines[1].launcher.pid, signal.SIGKILL)

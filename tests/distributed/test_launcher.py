@@ -7,7 +7,7 @@ import time
 import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 
-from evorl.distributed import is_main_process_of_launch, launch, let_main_speak_first
+from evorl.distributed import is_main_process_of_launch, launcher, let_main_speak_first
 from evorl.distributed.launcher import NEEDED, launched_ranks, local_ranks
 from evorl.errors import ConfigError, RunError, rank_errors
 
@@ -61,7 +61,7 @@ def test_the_main_rank_speaks_first(environment, monkeypatch):
     let_main_speak_first()
     environment(RANK="1")
     let_main_speak_first()
-    assert waited == [launch.SPEAKS_AFTER]
+    assert waited == [launcher.SPEAKS_AFTER]
 
 
 def test_the_launch_is_known_without_torch():

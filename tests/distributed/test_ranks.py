@@ -127,7 +127,8 @@ STUCK = {
     "send": "send: rank 0 lost rank 1 (",
     "average": "all-reduce: rank 0 lost one with the same agents (",
     "barrier": "the end: rank 0 lost another one ([Rank 0]: Ranks 1 failed to pass",
-    "killed-barrier": "the end: rank 0 lost another one ([Rank 0]: Ranks 1 failed to pass",
+    # the barrier says who, unless gloo has seen before that the connection is closed
+    "killed-barrier": "the end: rank 0 lost another one (",
     "killed-gather": "receive: rank 0 lost rank 1 (",
 }
 

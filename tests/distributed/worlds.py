@@ -20,7 +20,7 @@ from accelerate import Accelerator
 
 from evorl.cli import one_line_errors
 from evorl.config import parse_config
-from evorl.distributed import launch, world as world_module
+from evorl.distributed import launcher, world as world_module
 from evorl.distributed.launcher import local_ranks, read_on_main_rank
 from evorl.distributed.world import World
 from evorl.envs import EnvSpec
@@ -264,7 +264,7 @@ def case_four(folder):
     if rank != 2:
         say(folder, "late-average", failure(impatient[1].average_, torch.zeros(3)))
     first.barrier("the end")
-    launch.SPEAKS_AFTER = 1.0
+    launcher.SPEAKS_AFTER = 1.0
     with one_line_errors(), ending_on_signals():  # as a command does
         if rank != 3:
             first.barrier("rank 3 does not come")

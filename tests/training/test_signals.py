@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from evorl.training import start
+from evorl.training import signals
 from evorl.training.signals import Interrupted, ending_on_signals
 
 
@@ -29,7 +29,7 @@ def test_the_exit_code_says_which(number):
 def test_one_that_was_lost_can_be_repeated(monkeypatch):
     lost = []
     monkeypatch.setattr("sys.unraisablehook", lambda found: lost.append(found.exc_type))
-    monkeypatch.setattr(start, "AGAIN", 0.0)
+    monkeypatch.setattr(signals, "AGAIN", 0.0)
 
     class Ends:
         def __del__(self):
