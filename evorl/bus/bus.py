@@ -287,8 +287,7 @@ class Bus:
                 if not self._changed.acknowledged.wait(deadline - time.monotonic()):
                     break
             self._closed = True
-            self._changed.announce()
-            self._changed.announce_request()
+            self._changed.announce_end()
             small = self._delivery.small_values(KEPT)  # who comes later may look for one
         if self._network:
             self._network.stop(leaves=small)

@@ -58,6 +58,11 @@ class Changed(threading.Condition):
         """Something was asked, or can be answered from now on: only who serves waits for that."""
         self.requested.notify_all()
 
+    def announce_end(self) -> None:
+        """There is nothing to wait for any more."""
+        self.announce()
+        self.announce_request()
+
     def announce_credit(self) -> None:
         """Something was acknowledged, which nobody waits for but who wants to send."""
         self._count += 1

@@ -140,16 +140,20 @@ def test_the_population_arrives_without_a_shared_disk(hosts, tmp_path):
     assert all(checkpoint[n] == own[n] for n in checkpoint if n != "manifest.json")
 
 
-def test_a_cut_cable_ends_both_with_a_clear_error(hosts, tmp_path):
-    long = ("budget.env_steps=1000000", "mesh.timeout=10")
-    machines = [Machine(name, i, tmp_path / str(i), *long) for i, name in enumerate(hosts)]
-    checkpoints = tmp_path / "0" / "runs" / "run" / "checkpoints"
+def cut_cable(hosts, machines, directory):
+    """After the first generation of a run; when that was."""
     deadline = time.monotonic() + 120
-    while not list(checkpoints.glob("generation-000001")):
+    while not list((directory / "checkpoints").glob("generation-000001")):
         assert time.monotonic() < deadline, [machine.said() for machine in machines]
         time.sleep(0.1)
     ip("-n", hosts[1], "link", "set", "eth0", "down")
-    cut = time.monotonic()
+    return time.monotonic()
+
+
+def test_a_cut_cable_ends_both_with_a_clear_error(hosts, tmp_path):
+    long = ("budget.env_steps=1000000", "mesh.timeout=10")
+    machines = [Machine(name, i, tmp_path / str(i), *long) for i, name in enumerate(hosts)]
+    cut = cut_cable(hosts, machines, tmp_path / "0" / "runs" / "run")
     while "error: " not in machines[0].said():
         assert time.monotonic() < cut + 10 + 30, machines[0].said()  # and what a busy machine takes
         time.sleep(0.1)
@@ -180,13 +184,7 @@ def test_an_actor_behind_a_cut_cable(hosts, tmp_path):
     """Both sides name the other one, and nothing of them is left."""
     long = (*APEX, "budget.env_steps=1000000000")
     machines = [Machine(name, i, tmp_path / str(i), *long) for i, name in enumerate(hosts)]
-    checkpoints = tmp_path / "0" / "runs" / "run" / "checkpoints"
-    deadline = time.monotonic() + 120
-    while not list(checkpoints.glob("generation-000001")):
-        assert time.monotonic() < deadline, [machine.said() for machine in machines]
-        time.sleep(0.1)
-    ip("-n", hosts[1], "link", "set", "eth0", "down")
-    cut = time.monotonic()
+    cut = cut_cable(hosts, machines, tmp_path / "0" / "runs" / "run")
     for machine, error in zip(
         machines, ("error: all actors are gone", "the learner is gone"), strict=True
     ):
