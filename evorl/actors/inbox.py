@@ -111,7 +111,7 @@ class Inbox:
             sender.take(session, sequence)
             return found
         except Refused as refused:
-            if refused.reason == "generation":  # nothing else is wrong about it
+            if refused.reason == "generation":  # it may be right, and is paid for once
                 sender.take(session, sequence)
             self.refused = refused
             self.counts[f"refused_{refused.reason}"] += 1

@@ -107,7 +107,7 @@ class Champion:
             if scored is not None:
                 self.returns = scored.champion
                 if scored.crowned is not None:
-                    self.agent = self._parent(context.evaluated, scored.crowned)
+                    self.agent = self._keep(context.evaluated, scored.crowned)
             self._announce(context.snapshot)
 
     def play_race(self, context: TrainingContext, snapshot: Snapshot | None) -> None:
@@ -142,13 +142,13 @@ class Champion:
         agent = int(np.argmax(known))
         error = np.nan_to_num(self.fitness.errors(snapshot.returns)[agent])
         if known[agent] > -np.inf and (known[agent] + error >= self.score or not self.seeded):
-            candidate = self._parent(snapshot, agent)
+            candidate = self._keep(snapshot, agent)
             returns = self._race(progress, candidate)
             if returns is not None:
                 self.agent, self.returns, self.crowned = candidate, returns, agent
         self._play_on(progress)
 
-    def _parent(self, snapshot: Snapshot, agent: int) -> KeptAgent:
+    def _keep(self, snapshot: Snapshot, agent: int) -> KeptAgent:
         """An agent as it is now."""
         own_steps = int(snapshot.agent_steps[agent])
         facts = {
