@@ -41,8 +41,9 @@ COMMENTS, WIDTH = 26, 100  # the column in which comments begin, and the longest
 
 @click.command
 @click.argument("env_id", metavar="ENV_ID")
+@click.option("--algorithm", metavar="NAME", help="Which; left out: one that suits its actions.")
 @output("FILE", "Where to write it; the environment's name, .yaml, if left out.")
-def init(env_id: str, output: Path | None) -> None:
+def init(env_id: str, algorithm: str | None, output: Path | None) -> None:
     """Write a commented configuration for the Gymnasium environment ENV_ID, to start from.
 
     Network, generations and budget suit its observations and the length of its episodes. ENV_ID is
@@ -51,24 +52,14 @@ def init(env_id: str, output: Path | None) -> None:
 
     \b
     evorl init CartPole-v1
-    evorl init LunarLander-v3 -o configs/lander.yaml
+    evorl init LunarLander-v3 --algorithm ppo -o configs/lander.yaml
     evorl init my_package.envs:Maze-v0
     """
-    from evorl.envs import EnvSpec, adapted, find, make_env
+    from evorl.envs import find
 
-    solved_at, spec = find(env_id).reward_threshold, EnvSpec(env_id)
-    env = make_env(spec)
-    try:
-        adapter = adapted(env, spec)
-        limit = env.spec.max_episode_steps if env.spec else None
-    finally:
-        env.close()
-    length = "no limit to" if limit is None else f"up to {limit:,} steps"
-    seen, done = _describe(adapter.observation), _describe_action(adapter.action)
-    what = f"{seen}, {done}, {length} an episode"
-    file = output or Path(f"{name_of(env_id)}.yaml")
-    algorithm = ALGORITHMS[adapter.action.kind]
-    text = _starter(env_id, algorithm, adapter.observation, limit or 0, what)
+    solved_at, file = find(env_id).reward_threshold, output or Path(f"{name_of(env_id)}.yaml")
+    chosen, what = starter(env_id, algorithm)
+    text = _commented(chosen, what)
     try:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text + STOP_AT.format(solved_at or 100) + "\n")
@@ -78,6 +69,24 @@ def init(env_id: str, output: Path | None) -> None:
         raise RunError(f"{file}: cannot be written: {error.strerror}") from None
     click.echo(f"{file}: {env_id}, {what}")
     click.echo(f"train: evorl train {file}")
+
+
+def starter(env_id: str, algorithm: str | None = None) -> tuple[dict[str, Any], str]:
+    """Options to start from in an environment, and a line on what it is."""
+    from evorl.envs import EnvSpec, adapted, make_env
+
+    spec = EnvSpec(env_id)
+    env = make_env(spec)
+    try:
+        adapter = adapted(env, spec)
+        limit = env.spec.max_episode_steps if env.spec else None
+    finally:
+        env.close()
+    length = "no limit to" if limit is None else f"up to {limit:,} steps"
+    seen, done = _describe(adapter.observation), _describe_action(adapter.action)
+    algorithm = algorithm or ALGORITHMS[adapter.action.kind]
+    chosen = _options(env_id, algorithm, adapter.observation, limit or 0)
+    return chosen, f"{seen}, {done}, {length} an episode"
 
 
 def name_of(env_id: str) -> str:
@@ -104,15 +113,12 @@ def _describe_action(action: "ActionSpec") -> str:
     return " × ".join(map(str, action.choices)) + " actions"
 
 
-def _starter(
-    env_id: str, algorithm: str, observation: "ObservationSpec", limit: int, what: str
-) -> str:
-    """The YAML text; options have the comments of the schema, and all of the algorithm's are in."""
-    from evorl.config import parse_config
-
+def _options(
+    env_id: str, algorithm: str, observation: "ObservationSpec", limit: int
+) -> dict[str, Any]:
+    """Network, generations and budget that suit observations and the length of an episode."""
     every = min(max(SHORTEST, 2 * limit), LONGEST)
-    evolution: dict[str, Any] = {"method": "evolution", "mutation": MUTATION}
-    chosen: dict[str, Any] = {
+    return {
         "name": name_of(env_id),
         "seed": 1,
         "env": {"id": env_id, "num_envs": ENVS},
@@ -121,16 +127,22 @@ def _starter(
         "replay": {"capacity": _capacity(observation), "share": "rank"},
         "population": {"size": AGENTS},
         "evaluation": {"every": every} | EPISODES,
-        "evolution": evolution,
+        "evolution": {"method": "evolution", "mutation": MUTATION},
         "run": {"folder": "runs", "if_exists": "number"},
         "budget": {"env_steps": every * ENVS * AGENTS * GENERATIONS},
     }
+
+
+def _commented(chosen: dict[str, Any], what: str) -> str:
+    """The YAML text; options have the comments of the schema, and all of the algorithm's are in."""
+    from evorl.config import parse_config
+
     config = parse_config(chosen, source="starter")
     if config.algorithm.experience != "replay":
         del chosen["replay"]
     chosen["algorithm"] = config.algorithm.model_dump()
-    evolution["spaces"] = config.evolution.model_dump()["spaces"]
-    heading = HEADING.format(algorithm=config.algorithm.name, env_id=env_id, what=what)
+    chosen["evolution"]["spaces"] = config.evolution.model_dump()["spaces"]
+    heading = HEADING.format(algorithm=config.algorithm.name, env_id=config.env.id, what=what)
     return heading + "".join(f"{line}\n" for line in _lines(chosen, config))
 
 

@@ -172,6 +172,17 @@ class ExploreConfig(Section):
     resample: Fraction = option(0.25, "Probability that a value is drawn again (resample).")
 
 
+class HalvingConfig(Section):
+    """Successive halving: many agents begin, and few get most of the steps."""
+
+    survivors: int | None = option(
+        None, "Agents that are left in the end; null: as many as there were.", ge=1, le=4096
+    )
+    within: Fraction = option(
+        0.5, "Share of the budget in which the others go, half of those that are left at a time."
+    )
+
+
 class EvolutionConfig(Section):
     """How the population changes from one generation to the next."""
 
@@ -179,6 +190,7 @@ class EvolutionConfig(Section):
         "evolution", "Leave agents as they are, draw them once from the spaces, or evolve them."
     )
     spaces: SpacesConfig = Field(default_factory=SpacesConfig)  # with the algorithm's own options
+    halving: HalvingConfig = Field(default_factory=HalvingConfig)
     selection: Any = None  # the class that the registry has for its kind
     mutation: MutationConfig = Field(default_factory=MutationConfig)  # type: ignore[arg-type]
     explore: ExploreConfig = Field(default_factory=ExploreConfig)

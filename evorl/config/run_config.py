@@ -178,6 +178,12 @@ class RunConfig(Section):
         if evaluators and not seeded:
             rule = "be 0 with evaluation.source: training, which leaves them nothing to score"
             refuse("mesh.evaluators", rule, evaluators)
+        survivors = self.evolution.halving.survivors
+        if survivors is not None and survivors > self.population.size:
+            rule = f"be at most population.size, {self.population.size}"
+            refuse("evolution.halving.survivors", rule, survivors)
+        if survivors is not None and self.has_actors:
+            refuse("evolution.halving.survivors", "be left out where there are actors", survivors)
         if self.has_actors:
             self._check_actors()
         if self.replay_at_actors:
@@ -311,7 +317,8 @@ def _rules(
     """Whether a rule holds, what it is, and the options that then have no effect."""
     method, mutation = config.evolution.method, config.evolution.mutation
     why = "one agent" if method == "evolution" else f"evolution.method: {method}"
-    sections = "evolution.selection.* evolution.mutation.* evolution.explore.*"
+    sections = "selection mutation explore halving"
+    sections = " ".join(f"evolution.{name}.*" for name in sections.split())
     yield not config.evolves, why, sections
     trained = config.evaluation.source == "training"
     yield trained, "evaluation.source: training", "evaluation.episodes"

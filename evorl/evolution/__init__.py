@@ -6,6 +6,7 @@ from evorl import lazy_door
 
 if TYPE_CHECKING:
     from evorl.evolution.explore import Space
+    from evorl.evolution.halving import Halving
     from evorl.evolution.lineage import (
         Ancestor,
         FitnessLine,

@@ -72,7 +72,7 @@ class ReplayBuffer:
         action_dtype: torch.dtype | np.dtype[Any] = torch.int64,
     ) -> None:
         obs_dtype, action_dtype = torch_dtype(obs_dtype), torch_dtype(action_dtype)
-        self.capacity, self.num_replays, self.reward_dtype = capacity, num_replays, reward_dtype
+        self.capacity, self.reward_dtype = capacity, reward_dtype
         self.device = torch.device(device)
         self._layout = RowLayout(
             {
@@ -87,10 +87,8 @@ class ReplayBuffer:
         check_fits(count * self.item_bytes, f"replay.capacity={capacity}", "use a smaller one")
         words = self.item_bytes // WORD
         # zeros: a slot never written stays finite
-        self._rows = torch.zeros((count, words), dtype=torch.int64, device=self.device)
-        self._store = self._layout.fields(self._rows)
-        here = self.device.type == "cpu"
-        self._arrays = [field.numpy() for field in self._store.values()] if here else None
+        rows = torch.zeros((count, words), dtype=torch.int64, device=self.device)
+        self._hold(rows, num_replays)
         self.added = np.zeros(num_replays, np.int64)  # [R] number of each replay's next item
         self.sizes = np.zeros(num_replays, np.int64)  # [R] items held by each replay
 
@@ -144,6 +142,12 @@ class ReplayBuffer:
             self._rows[first : first + size] = self._rows[source : source + size]
             self._begin(heir, int(self.added[parent]), int(size))
 
+    def keep(self, replays: IntArray) -> None:
+        """Only these rings are left, in this order."""
+        rows = self._rows.view(self.num_replays, -1)[torch.from_numpy(replays).to(self.device)]
+        self._hold(rows.view(-1, rows.shape[1] // self.capacity), len(replays))
+        self.added, self.sizes = self.added[replays], self.sizes[replays]
+
     def state_dict(self, replay: int = 0) -> dict[str, Tensor]:
         """One ring: what it holds, and where it stands; slots never written are left out.
 
@@ -169,6 +173,13 @@ class ReplayBuffer:
         whole = self.capacity if size == self.capacity else 0
         added = state["added"] if "added" in state else whole + state["position"]  # older ones
         self._begin(replay, int(added.item()), size)
+
+    def _hold(self, rows: Tensor, replays: int) -> None:
+        """The items of so many rings, [R * C, bytes / WORD]."""
+        self._rows, self.num_replays = rows, replays
+        self._store = self._layout.fields(rows)
+        here = self.device.type == "cpu"
+        self._arrays = [field.numpy() for field in self._store.values()] if here else None
 
     def _begin(self, replay: int, added: int, size: int) -> None:
         """A ring holds other items from now on; if it ever held any, they get new numbers."""

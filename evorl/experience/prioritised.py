@@ -130,6 +130,11 @@ class PrioritisedSampler(Sampler):
         super().inherit(parents)
         self.priorities.inherit(parents)
 
+    def keep(self, agents: IntArray) -> None:
+        """With their priorities."""
+        super().keep(agents)
+        self.priorities.keep(agents)
+
     def state_dict(self, agent: int) -> dict[str, Tensor]:
         """Priorities, and a replay of its own."""
         return super().state_dict(agent) | self.priorities.state_dict(agent)

@@ -1,7 +1,7 @@
 """The replays of one rank as files of a checkpoint; and back, on fewer or more ranks, too."""
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -13,7 +13,8 @@ from evorl.experience.transitions import Transitions
 Tensors = dict[str, Tensor]
 
 
-class Replays(NamedTuple):
+@dataclass
+class Replays:
     """What a rank remembers: one replay for all its agents, or one for each of them."""
 
     buffer: ReplayBuffer

@@ -43,8 +43,8 @@ class RolloutBuffer:
             name: np.zeros((agents, steps, num_envs, *shape), dtype)
             for name, (shape, dtype) in zip(FIELDS, kinds, strict=True)
         }
-        self._attached: dict[str, Tensor] = {}
         self.length = 0  # steps so far
+        self._attached: dict[str, Tensor] = {}
 
     @property
     def full(self) -> bool:
@@ -114,6 +114,12 @@ class RolloutBuffer:
     def clear(self) -> None:
         """Begin the next one."""
         self.length, self._attached = 0, {}
+
+    def keep(self, agents: IntArray) -> None:
+        """Only as many agents are left; what was collected is gone."""
+        self.num_replays = len(agents)
+        self._fields = {name: own[: len(agents)].copy() for name, own in self._fields.items()}
+        self.clear()
 
 
 class RolloutSampler(Sampler):

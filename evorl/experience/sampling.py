@@ -144,10 +144,20 @@ class Sampler:
         self.beta = 1.0  # importance exponent, set before each round (prioritised only)
         self.share, self.noise = share, noise  # random numbers that go with each sample
         self.buffer, self._generators = buffer, list(generators)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
         replays = np.arange(len(self._generators))
-        self.replay_of = replays if buffer.num_replays > 1 else np.zeros_like(replays)
-        self._first_slots = self.replay_of * buffer.capacity
+        self.replay_of = replays if self.buffer.num_replays > 1 else np.zeros_like(replays)
+        self._first_slots = self.replay_of * self.buffer.capacity
         self._layouts: dict[tuple[object, ...], RoundLayout] = {}
+
+    def keep(self, agents: IntArray) -> None:
+        """Only these agents are left, in this order, with what they have for themselves."""
+        self._generators = [self._generators[agent] for agent in agents]
+        if self.buffer.num_replays > 1:
+            self.buffer.keep(agents)
+        self._lay_out()
 
     def reseed(self, generators: Sequence[np.random.Generator]) -> None:
         """New random streams, one per agent."""

@@ -26,8 +26,7 @@ class SumTree:
         self._leaves = 1 << (capacity - 1).bit_length()
         size = num_agents * 2 * self._leaves * 8
         check_fits(size, f"replay.capacity={capacity}, prioritised,", "use a smaller one")
-        self._nodes = np.zeros((num_agents, 2 * self._leaves))
-        self._flat = self._nodes.reshape(-1)  # a view: one index instead of two
+        self._hold(np.zeros((num_agents, 2 * self._leaves)))
 
     @property
     def totals(self) -> FloatArray:
@@ -65,6 +64,14 @@ class SumTree:
         """Tree i becomes a copy of tree parents[i], which must keep its own."""
         heirs = np.flatnonzero(parents != np.arange(len(parents)))
         self._nodes[heirs] = self._nodes[parents[heirs]]
+
+    def keep(self, agents: IntArray) -> None:
+        """Only these trees are left, in this order."""
+        self._hold(self._nodes[agents])
+
+    def _hold(self, nodes: FloatArray) -> None:
+        self._nodes = nodes
+        self._flat = nodes.reshape(-1)  # a view: one index instead of two
 
     def find(self, agents: IntArray, values: FloatArray) -> IntArray:
         """[Q] for each value in [0, total) the leaf whose share of the running sum holds it.
@@ -135,6 +142,11 @@ class Priorities:
         """Agent i takes over the priorities of agent parents[i]."""
         self.tree.inherit(parents)
         self._highest = self._highest[parents]
+
+    def keep(self, agents: IntArray) -> None:
+        """Only these agents are left, in this order."""
+        self.tree.keep(agents)
+        self._highest = self._highest[agents]
 
     def state_dict(self, agent: int) -> dict[str, Tensor]:
         """One agent's leaves, and its highest priority; the sums follow from the leaves."""

@@ -81,6 +81,12 @@ class UnrollStore:
             own[into] = own[rows]
         self.sizes = self.sizes[parents]
 
+    def keep(self, agents: IntArray) -> None:
+        """Only these agents are left, in this order."""
+        rows = torch.from_numpy(agents).to(self.device)
+        self._fields = {name: own[rows] for name, own in self._fields.items()}
+        self.num_replays, self.sizes = len(agents), self.sizes[agents]
+
     def state_dict(self, agent: int) -> dict[str, Tensor]:
         """An agent's unrolls, [K, T, ...] by field, oldest first; nothing if there are none."""
         places = torch.from_numpy(self.places(np.arange(self.sizes[agent])[::-1])).to(self.device)

@@ -6,6 +6,7 @@ import numpy as np
 
 from evorl.config import BudgetConfig
 from evorl.errors import DeadError
+from evorl.evolution import Halving
 from evorl.pipeline.snapshot import Progress, Snapshot
 from evorl.pipeline.training_context import TrainingContext
 from evorl.reporting import Console
@@ -24,10 +25,18 @@ class Budget:
     """
 
     def __init__(
-        self, config: BudgetConfig, console: Console, *, every: int, per_iteration: int
+        self,
+        config: BudgetConfig,
+        console: Console,
+        *,
+        every: int,
+        per_iteration: int,
+        halving: Halving | None = None,
     ) -> None:
-        self.config, self.console = config, console
-        self.every, self.per_iteration = every, per_iteration  # environment steps of all ranks
+        """`per_iteration` are the environment steps of all ranks, while all agents are there."""
+        self.config, self.console, self.halving = config, console, halving
+        self.every, self.per_iteration = every, per_iteration
+        self._latest = per_iteration  # of the generation that is planned
         self._shown = 0  # on the bar
         self._evaluated = 0  # steps of all evaluations so far
 
@@ -49,13 +58,17 @@ class Budget:
 
     def tick(self, context: TrainingContext) -> None:
         """After every iteration."""
-        self._show(self._shown + self.per_iteration)
+        self._show(self._shown + self._latest)
 
     def _plan(self, snapshot: Snapshot, start: int) -> None:
+        if self.halving is not None:
+            sizes, spent = self.halving.sizes, self._spent(snapshot) / self.config.env_steps
+            snapshot.places = min(snapshot.agents, self.halving.agents(spent))
+            self._latest = self.per_iteration * snapshot.places // sizes[0]
         ahead = snapshot.latest_evaluation if self.config.counts == "all" else 0
         left = self.config.env_steps - self._spent(snapshot) - ahead
         snapshot.finished |= left <= 0
-        length = min(self.every, -(-left // self.per_iteration))
+        length = min(self.every, -(-left // self._latest))
         snapshot.begins, snapshot.ends = start, start + length
         # Where some steps don't count (those in which an environment only resets) the last, short
         # generation may leave a few unspent: no further one is worth its evaluation.

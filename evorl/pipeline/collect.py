@@ -55,21 +55,25 @@ class Collect:
         With `first_errors` new transitions come with the TD errors of who collected them.
         """
         self.first_errors = first_errors
-        self.world, self.population, self.env = world, population, env
-        self.buffer, self.sampler, self.seed, self.first = buffer, sampler, seed, first
+        self.world, self.population, self.n_step = world, population, n_step
+        self.buffer, self.sampler, self.seed = buffer, sampler, seed
         self.num_envs = env.num_envs // population.size
         self.noise = NoiseStreams(population.algorithm, self.num_envs, env.action)
-        spec = env.observation
-        action = env.action
-        self.windows = NStep(
-            env.num_envs, n_step, spec.shape, spec.dtype, action.shape, action.dtype
-        )
+        self._normalizes = NORMALIZER in population.specs
+        self.returns = EpisodeReturns(population.size, self.num_envs)
+        self.resize(env, first)
+
+    def resize(self, env: VectorEnv, first: int) -> None:
+        """Between two generations: others are this rank's agents now, in these environments."""
+        self.env, self.first = env, first
+        obs, action = env.observation, env.action
+        kinds = (obs.shape, obs.dtype, action.shape, action.dtype)
+        self.windows = NStep(env.num_envs, self.n_step, *kinds)
         self._agent_of = np.arange(env.num_envs) // self.num_envs
         self._seen: list[tuple[Array, Bools]] = []  # what is not in the statistics yet
         self._wait = 1  # steps until it is
-        self._normalizes = NORMALIZER in population.specs
         self._obs: npt.NDArray[np.generic] | None = None
-        self.returns = EpisodeReturns(population.size, self.num_envs)
+        self.returns.resize(env.num_envs // self.num_envs)
 
     def __call__(self, context: TrainingContext) -> None:
         """Act, step, store."""
@@ -194,7 +198,11 @@ class EpisodeReturns:
 
     def __init__(self, agents: int, num_envs: int) -> None:
         self.num_envs = num_envs
-        self._running = np.zeros(agents * num_envs)
+        self.resize(agents)
+
+    def resize(self, agents: int) -> None:
+        """Nothing has ended yet of so many agents."""
+        self._running = np.zeros(agents * self.num_envs)
         self.ended: list[list[float]] = [[] for _ in range(agents)]  # of each agent, in order
 
     def clear(self) -> None:

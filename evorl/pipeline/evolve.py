@@ -64,6 +64,8 @@ class Evolve:
             trained = [genome.born <= snapshot.ended - self.lag for genome in snapshot.genomes]
             before = np.where(trained, self._before, np.nan)
             self.mutation.explore.observe(snapshot.ended, values, before, snapshot.fitness)
+            if snapshot.places < snapshot.agents:
+                self._narrow(snapshot)
             parents = self._select(snapshot)
             self._before = snapshot.fitness[parents]
             self._returns = deque((own[parents] for own in self._returns), self._returns.maxlen)
@@ -72,6 +74,16 @@ class Evolve:
             if snapshot.ended < self.lag:
                 self._returns.clear()  # of agents that had not trained
             snapshot.evolved = True
+
+    def _narrow(self, snapshot: Snapshot) -> None:
+        """Only the best are left, as many as there are places, in their old order."""
+        fitness = self.fitness(self._stacked())
+        unknown = np.where(np.isnan(fitness), -np.finfo(float).max, fitness)  # before the dead
+        order = np.argsort(-np.where(snapshot.alive, unknown, -np.inf), kind="stable")
+        kept = np.sort(order[: snapshot.places])
+        snapshot.keep(kept)
+        self._before = self._before[kept]
+        self._returns = deque((own[kept] for own in self._returns), self._returns.maxlen)
 
     def _select(self, snapshot: Snapshot) -> npt.NDArray[np.int64]:
         """Who follows whom; before there are enough evaluations to average, only the dead go.

@@ -24,7 +24,7 @@ from evorl.runs import Checkpoint, digest, serialise
 
 # What belongs to an agent, what the main rank plans, and what ranks count.
 ARRAYS = ("agent_steps", "loss", "exploration", "returns", "fitness")
-PLAN = ("generation", "begins", "ends", "last", "finished", "latest_evaluation")
+PLAN = ("generation", "begins", "ends", "last", "finished", "places", "latest_evaluation")
 COUNTS = ("env_steps", "evaluation_steps", "updates", "episodes", "failures")
 POPULATION, STAGE_STATES = "population", "progress"  # files of a checkpoint
 FACTS = "facts"  # JSON, as a tensor of bytes
@@ -43,6 +43,7 @@ class Progress:
     ends: int = 0  # the iteration before which it is over
     last: bool = False  # it is the last one
     finished: bool = False
+    places: int = 0  # agents that the next generation has room for
     env_steps: int = 0  # training steps of all agents together, of those replaced since, too
     evaluation_steps: int = 0  # environment steps spent on scoring
     latest_evaluation: int = 0  # of these, in the latest generation
@@ -51,6 +52,7 @@ class Progress:
     failures: int = 0  # exceptions of environments, which were rebuilt
 
     def __post_init__(self) -> None:
+        self.places = self.places or self.agents
         # Each agent's own steps, its ancestors' included: what its exploration goes by.
         self.agent_steps: npt.NDArray[np.int64] = np.zeros(self.agents, dtype=np.int64)
         self.loss: npt.NDArray[np.float64] = np.full(self.agents, np.nan)  # latest of each agent
@@ -79,6 +81,7 @@ class Snapshot(Progress):
         self.best_episodes = 0  # over as many of the further ones
         self.evolved = False  # whether selection has followed the latest evaluation
         # What only the end of this generation knows; a resumed run begins after that.
+        self.kept: Ints = np.arange(self.agents)  # which of those that trained are still there
         self.parents: Ints = np.arange(self.agents)  # whose child each agent is, or itself
         self.births: list[dict[str, Any]] = []  # as lines of the lineage
         self.saved = False  # in a checkpoint
@@ -87,6 +90,14 @@ class Snapshot(Progress):
     def ended(self) -> int:
         """The generation at whose end this is."""
         return self.generation - 1
+
+    def keep(self, agents: Ints) -> None:
+        """Only these are left, in this order."""
+        self.genomes = [self.genomes[agent] for agent in agents]
+        self.states = [self.states[agent] for agent in agents]
+        for name in (*ARRAYS, "alive"):
+            setattr(self, name, getattr(self, name)[agents])
+        self.agents, self.kept, self.parents = len(agents), agents, np.arange(len(agents))
 
     def to_json(self) -> dict[str, Any]:
         """All but the tensors; nothing in it depends on time, host or process."""

@@ -187,7 +187,10 @@ def expected_updates(config: RunConfig) -> int:
         for name, space in (config.drawn | config.mutated).items():
             values = max((values, *(values | {name: edge} for edge in space.bounds)), key=rate)
         rates.append(rate(values))
-    return int(config.budget.env_steps // config.population.size * max(rates))
+    fewest = config.population.size
+    if config.evolves and config.evolution.halving.survivors is not None:
+        fewest = min(fewest, config.evolution.halving.survivors)
+    return int(config.budget.env_steps // fewest * max(rates))
 
 
 def _architecture(network: NetworkConfig, spec: NetworkSpec) -> Architecture:

@@ -23,7 +23,8 @@ from evorl.envs import (
     make_vector_env,
     slots_for,
 )
-from evorl.evolution import Fitness, Mutation, Schedule, Space, make_explore
+from evorl.errors import ConfigError
+from evorl.evolution import Fitness, Halving, Mutation, Schedule, Space, make_explore
 from evorl.experience import (
     Replays,
     RolloutBuffer,
@@ -65,6 +66,7 @@ class Parts:
         children: ChildProcesses | None = None,
     ) -> None:
         """Agents start as configured, or on a schedule; `children` are to be this rank's actors."""
+        refuse_too_few(config, world)
         self.spec, self.own = spec, world.own_agents(config.population.size)
         self.episodes = make_episodes(spec, slots_for(spec, most_episodes(config, world)))
         stack.callback(self.episodes.close)
@@ -79,7 +81,7 @@ class Parts:
                 self.exchange = open_exchange(config, world, *shared, *kinds)
             else:
                 self.env = make_vector_env(spec, len(self.own), config.env.num_envs)
-                stack.callback(self.env.close)
+                stack.callback(lambda: self.env.close())
             if self.exchange is not None and config.replay_at_actors:
                 self.shards = make_actor_shards(self.exchange, stack)
             self.sampler = make_experience(config, world, self.episodes, self.shards)
@@ -118,8 +120,8 @@ class Stages:
         directory: RunDirectory,
         console: Console,
     ) -> None:
-        population = parts.population
-        pace = pace_of(config, world)
+        self.parts, population = parts, parts.population
+        self.pace = pace = pace_of(config, world)
         seeded = config.evaluation.source == "episodes"
         fitness = Fitness.named(config.evaluation.fitness, paired=seeded)
         if world.trainers.joined:
@@ -127,7 +129,8 @@ class Stages:
             given = (config.replay, config.budget, pace.steps)
             self.anneal = pipeline.AnnealBeta(parts.sampler, *given)
             self.collect, self.learn = make_learning(config, world, parts)
-            self.inherit = pipeline.Inherit(world, parts.sampler)
+            self.inherit = pipeline.Inherit(world, parts.sampler, self.resize)
+            self.inherit.agents = config.population.size
         # at a generation's end: fitness, one snapshot of all, and back to each
         self.champion = champion = pipeline.Champion(
             world, population, parts.episodes, directory, config
@@ -149,13 +152,29 @@ class Stages:
         self.broadcast = pipeline.Broadcast(world, population)
         # on the main rank, on all agents
         self.budget = pipeline.Budget(
-            config.budget, console, every=pace.iterations, per_iteration=pace.steps
+            config.budget,
+            console,
+            every=pace.iterations,
+            per_iteration=pace.steps,
+            halving=make_halving(config),
         )
         self.record = pipeline.Record(directory, fitness)
         self.show = pipeline.Show(console, fitness, config.mesh.actors)
         self.refuse_all_dead = pipeline.refuse_all_dead
         self.evolve = make_evolve(config, parts, champion, fitness, world.lag)
         self.tracking = Tracking(config, directory, console)
+
+    def resize(self, own: range, agents: int) -> None:
+        """On ranks that train: these are its agents from now on, of so many in all."""
+        assert isinstance(self.collect, pipeline.Collect)  # where actors play, nobody goes
+        parts, each = self.parts, self.collect.num_envs
+        parts.env.close()
+        parts.env = make_vector_env(parts.spec, len(own), each)
+        self.collect.resize(parts.env, own.start)
+        parts.own = own
+        if parts.replays is not None:
+            parts.replays.agents = own
+        self.anneal.per_iteration = self.pace.steps * agents // len(parts.genomes)
 
     def end_episodes(self, context: pipeline.TrainingContext) -> None:
         """At a generation's end the running episodes are cut."""
@@ -213,6 +232,23 @@ def most_episodes(config: RunConfig, world: World) -> int:
     agents, (_, among) = len(world.own_agents(config.population.size)), sharing(world)
     scored = agents * -(-config.evaluation.episodes // among)
     return max(scored, -(-config.evaluation.confirm_episodes // (2 * world.evaluators.size)))
+
+
+def make_halving(config: RunConfig) -> Halving | None:
+    """When agents go for good; None if all places stay."""
+    if not config.evolves or config.evolution.halving.survivors is None:
+        return None
+    return Halving.of(config.evolution.halving, config.population.size)
+
+
+def refuse_too_few(config: RunConfig, world: World) -> None:
+    """ConfigError if some ranks would be left without agents."""
+    survivors = config.evolution.halving.survivors
+    if config.evolves and survivors is not None and survivors < world.population:
+        raise ConfigError(
+            f"evolution.halving.survivors: every rank needs an agent to the end, got {survivors}"
+            f" for {world.population} ranks; start fewer ranks, or set it to {world.population}"
+        )
 
 
 def make_evolve(

@@ -147,6 +147,7 @@ def start_run(run: Run, context: TrainingContext, save: Save) -> None:
         else:
             restore(run, context, checkpoint, save)
     if run.resumed and run.world.trainers.joined:
+        run.stages.inherit.keep_first(context)
         load_replays(run, checkpoint)
     if run.world.lag:
         _brief_evaluators(run)

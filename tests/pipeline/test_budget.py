@@ -3,6 +3,7 @@
 import pytest
 
 from evorl.config import BudgetConfig
+from evorl.evolution import Halving
 from evorl.pipeline.budget import Budget
 from evorl.pipeline.snapshot import Snapshot
 from evorl.pipeline.training_context import TrainingContext
@@ -81,3 +82,28 @@ def test_what_ended_the_run_already_stays():
     context = planned(finished=True)
     Budget(BudgetConfig(env_steps=100), Bar(), every=1, per_iteration=1)(context)
     assert context.snapshot.finished
+
+
+def test_who_is_left_gets_the_steps():
+    """Of 1,000 steps 8 agents have 160 before 30 %, then 4, then 2 as many generations as before."""
+    context, iteration, sizes = planned(agents=8, places=8), 0, []
+    run = context.snapshot
+    halving = Halving((8, 4, 2), within=0.3)
+    budget = Budget(BudgetConfig(env_steps=1000), Bar(), every=10, per_iteration=8, halving=halving)
+    budget.begin(context)
+    while not run.finished:
+        run.agents = run.places  # as evolution narrows it
+        sizes.append(run.agents)
+        run.env_steps += (run.ends - iteration) * run.agents
+        iteration = run.ends
+        budget(context)
+    assert sizes == [8, 8, 4, 4, 4] + [2] * 36
+    assert run.env_steps == 1000
+
+
+def test_nobody_comes_back_when_there_is_more_to_spend():
+    context = planned(agents=2, places=2, env_steps=300)
+    halving = Halving((8, 4, 2), within=0.3)
+    budget = Budget(BudgetConfig(env_steps=9000), Bar(), every=10, per_iteration=8, halving=halving)
+    budget.begin(context)
+    assert context.snapshot.places == 2

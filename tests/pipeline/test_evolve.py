@@ -138,6 +138,36 @@ def test_the_dead_are_replaced_and_live_again():
     assert population.genomes[4].id == 4  # the three dead are more than the share already
 
 
+def test_the_worse_go_for_good_where_places_are_fewer():
+    evolve, context = make_evolve(fraction=0.34, min_gap=0)
+    population = context.snapshot
+    old, states = list(population.genomes), list(population.states)
+    population.alive[3] = False
+    evaluated(context, 3, 9, 1, -np.inf, 7, np.nan, generation=4)
+    population.places = 3
+    evolve(context)  # 1, 4 and 0 are left, and 0 makes room for a child of 1
+    assert population.kept.tolist() == [0, 1, 4]
+    assert population.parents.tolist() == [1, 1, 2]
+    assert population.agents == len(population.returns) == len(population.alive) == 3
+    assert population.genomes[1:] == [old[1], old[4]]
+    assert same_state(population.states[2], states[4])
+    assert (population.genomes[0].id, population.genomes[0].parent) == (6, 1)
+    assert population.agent_steps.tolist() == [100, 100, 400]
+    assert np.isnan(population.fitness[0])
+    assert population.fitness[1:].tolist() == [9, 7]
+
+
+def test_a_single_survivor_stays_as_it_is():
+    evolve, context = make_evolve(min_gap=0)
+    population = context.snapshot
+    best = population.genomes[4]
+    evaluated(context, 3, 2, 1, 0, 7, 5)
+    population.places = 1
+    evolve(context)
+    assert population.genomes == [best]
+    assert population.births == []
+
+
 def test_nobody_is_born_after_the_last_generation():
     evolve, context = make_evolve()
     old = list(context.snapshot.genomes)
