@@ -68,9 +68,7 @@ TASKS: dict[str, dict[str, Task]] = {
         "dqn/catch": Task("dqn", "evorl.envs:evorl/Catch-v0", 60_000, -0.8, 1, 0.9),
         "ppo/cartpole": Task("ppo", "CartPole-v1", 300_000, 20, 500, 475),
         "ppo/lunar_lander": Task("ppo", "LunarLander-v3", 1_500_000, -180, 242.1, 200),
-        "sac/lunar_lander": Task(
-            "sac", "LunarLander-v3", 200_000, -180, 260.4, 200, CONTINUOUS
-        ),
+        "sac/lunar_lander": Task("sac", "LunarLander-v3", 200_000, -180, 260.4, 200, CONTINUOUS),
     },
 }
 # Beside the default spaces: twice as wide in their own scale, for who knows nothing.
@@ -121,7 +119,6 @@ def config_of(run: Run, task: Task, overrides: Sequence[str], folder: str) -> An
     """Its configuration: what `evorl init` writes, and what the strategy sets."""
     import evorl
     from evorl.cli.init import starter
-    from evorl.config import dump_config
     from evorl.evolution import Space
     from evorl.seeding import generator
 
@@ -134,8 +131,13 @@ def config_of(run: Run, task: Task, overrides: Sequence[str], folder: str) -> An
         "budget.counts=all",
         "checkpoint={every: 100000, replay: false}",
         *task.options,
-        *overrides,
+        *(own for own in overrides if not own.startswith("generations=")),
     ]
+    for own in overrides:
+        if own.startswith("generations="):
+            known = evorl.parse_config(chosen, options)
+            each = known.population.size * known.env.num_envs * int(own.partition("=")[2])
+            options.append(f"evaluation.every={max(1, task.steps // each)}")
     if run.start == "four":
         chosen["evolution"] |= {"spaces": FOUR[task.algorithm]}
     config = evorl.parse_config(chosen, options)
@@ -144,7 +146,6 @@ def config_of(run: Run, task: Task, overrides: Sequence[str], folder: str) -> An
         spaces = {name: Space.of(own) for name, own in config.spaces.items()}
         drawn = [f"algorithm.{name}={own.sample(random)!r}" for name, own in spaces.items()]
         config = evorl.parse_config(chosen, [*options, *drawn])
-    assert dump_config  # a run can be repeated from its file
     return config
 
 
@@ -212,7 +213,9 @@ MEASURES = {
 Table = dict[str, dict[str, npt.NDArray[np.float64]]]  # by strategy and task, [seeds]
 
 
-def tabulate(rows: Iterable[dict[str, Any]], tasks: dict[str, Task], start: str, name: str) -> Table:
+def tabulate(
+    rows: Iterable[dict[str, Any]], tasks: dict[str, Task], start: str, name: str
+) -> Table:
     """A measure of all runs that began like this."""
     found: dict[str, dict[str, list[float]]] = {}
     for row in rows:
@@ -275,7 +278,8 @@ def _table(table: Table, tasks: dict[str, Task], against: Sequence[str]) -> list
             "" if rival == strategy else _shown(with_interval(over_tasks, own, table[rival]))
             for rival in rivals
         ]
-        lines.append(f"| {' | '.join([strategy, *each, _shown(with_interval(iqm, own)), *chances])} |")
+        cells = [strategy, *each, _shown(with_interval(iqm, own)), *chances]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 

@@ -15,7 +15,7 @@ from evorl.errors import RunError
 if TYPE_CHECKING:
     from evorl.envs import ActionSpec, ObservationSpec
 
-AGENTS, ENVS = 4, 8
+AGENTS, ENVS = 8, 8
 GENERATIONS = 12  # that the budget is enough for
 SHORTEST, LONGEST = 1000, 10_000  # steps of a generation
 EPISODES = {"episodes": 10, "confirm_episodes": 20, "final_episodes": 100}
@@ -125,7 +125,7 @@ def _options(
         "algorithm": {"name": algorithm},
         "network": _network(observation),
         "replay": {"capacity": _capacity(observation), "share": "rank"},
-        "population": {"size": AGENTS},
+        "population": {"size": AGENTS, "init": "sample"},
         "evaluation": {"every": every} | EPISODES,
         "evolution": {"method": "evolution", "mutation": MUTATION},
         "run": {"folder": "runs", "if_exists": "number"},

@@ -159,6 +159,11 @@ class ReplayConfig(Section):
     share: Literal["rank", "agent", "world"] = option(
         "rank", "One replay for all agents of a process, one per agent, or one of all ranks."
     )
+    counts: Literal["own", "all"] = option(
+        "own",
+        "Steps that learn_step and learning_starts count: an agent's own, or all that enter its"
+        " replay.",
+    )
     alpha: Fraction = option(0.6, "Exponent of priorities; 0 is uniform (prioritized only).")
     beta_start: Fraction = option(0.4, "Importance exponent at the start (prioritized only).")
     beta_end: Fraction = option(1.0, "Importance exponent at the end (prioritized only).")

@@ -36,7 +36,7 @@ class Budget:
         """`per_iteration` are the environment steps of all ranks, while all agents are there."""
         self.config, self.console, self.halving = config, console, halving
         self.every, self.per_iteration = every, per_iteration
-        self._latest = per_iteration  # of the generation that is planned
+        self._full, self._latest = every, per_iteration  # of the generation that is planned
         self._shown = 0  # on the bar
         self._evaluated = 0  # steps of all evaluations so far
 
@@ -65,14 +65,15 @@ class Budget:
             sizes, spent = self.halving.sizes, self._spent(snapshot) / self.config.env_steps
             snapshot.places = min(snapshot.agents, self.halving.agents(spent))
             self._latest = self.per_iteration * snapshot.places // sizes[0]
+            self._full = self.every * sizes[0] // snapshot.places  # as many steps of all
         ahead = snapshot.latest_evaluation if self.config.counts == "all" else 0
         left = self.config.env_steps - self._spent(snapshot) - ahead
         snapshot.finished |= left <= 0
-        length = min(self.every, -(-left // self._latest))
+        length = min(self._full, -(-left // self._latest))
         snapshot.begins, snapshot.ends = start, start + length
         # Where some steps don't count (those in which an environment only resets) the last, short
         # generation may leave a few unspent: no further one is worth its evaluation.
-        snapshot.last = length < self.every
+        snapshot.last = length < self._full
 
     def _spent(self, progress: Progress) -> int:
         return self.config.spent(progress.env_steps, progress.evaluation_steps)

@@ -46,13 +46,17 @@ class Learn:
         learning_starts: int = 0,
         updates: int = 1,
         samples_per_insert: float | None = None,
+        counts_all: bool = False,
     ) -> None:
-        """With a ratio of samples to inserts updates follow from that, not from `learn_step`."""
+        """With a ratio of samples to inserts updates follow from that, not from `learn_step`.
+
+        If all steps count that enter a replay, agents learn as much from those of others.
+        """
         self._all_ready, self._least = False, 1  # items of a replay that can be learned from
         self.world, self.population = world, population
         self.buffer, self.sampler = buffer, sampler
         self.learning_starts, self.updates = learning_starts, updates
-        self.samples_per_insert = samples_per_insert
+        self.samples_per_insert, self.counts_all = samples_per_insert, counts_all
         self.loader = ReplayLoader(sampler, population.device)
 
     def __call__(self, context: TrainingContext) -> None:
@@ -80,13 +84,17 @@ class Learn:
             self._least = self._enough()
 
     def updates_owed(self, context: TrainingContext) -> npt.NDArray[np.int64]:
-        """So many for each `learn_step` own steps after the start; fractions are carried on."""
+        """So many for each `learn_step` steps after the start; fractions are carried on."""
         every: npt.NDArray[Any] = self.population.hyperparameter("learn_step").astype(np.int64)
         each = self.updates
         if self.samples_per_insert is not None:
             every, each = self._samples_of_an_update() / self.samples_per_insert, 1
-        after = np.maximum(context.agent_steps - self.learning_starts, 0)
-        before = np.maximum(context.agent_steps - context.new_steps - self.learning_starts, 0)
+        steps, new = context.agent_steps, context.new_steps
+        if self.counts_all:
+            writers = self._writers()
+            steps, new = steps * writers, new * writers
+        after = np.maximum(steps - self.learning_starts, 0)
+        before = np.maximum(steps - new - self.learning_starts, 0)
         owed = each * (after // every - before // every)
         return np.where(self._ready(), owed, 0).astype(np.int64)
 
@@ -108,8 +116,14 @@ class Learn:
 
     def _enough(self) -> int:
         """Items with which a replay begins again."""
-        writers = self.population.size // self.buffer.num_replays
-        return max(1, min(self.learning_starts * writers, self.buffer.capacity))
+        starts = self.learning_starts * (1 if self.counts_all else self._writers())
+        return max(1, min(starts, self.buffer.capacity))
+
+    def _writers(self) -> int:
+        """Agents whose steps enter a replay."""
+        if self.sampler.share == "world":
+            return self.population.size * self.world.trainers.size // self.world.data
+        return self.population.size // self.buffer.num_replays
 
     def _round(
         self, context: TrainingContext, updates: npt.NDArray[np.int64]

@@ -187,7 +187,7 @@ def expected_updates(config: RunConfig) -> int:
         for name, space in (config.drawn | config.mutated).items():
             values = max((values, *(values | {name: edge} for edge in space.bounds)), key=rate)
         rates.append(rate(values))
-    fewest = config.population.size
+    fewest = 1 if config.replay.counts == "all" else config.population.size
     if config.evolves and config.evolution.halving.survivors is not None:
         fewest = min(fewest, config.evolution.halving.survivors)
     return int(config.budget.env_steps // fewest * max(rates))

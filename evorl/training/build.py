@@ -369,6 +369,7 @@ def make_replay_learning(config: RunConfig, world: World, parts: Parts) -> pipel
         "learning_starts": algorithm.learning_starts,
         "updates": algorithm.updates,
         "samples_per_insert": ratio,
+        "counts_all": config.replay.counts == "all",
     }
     if ratio is None or not isinstance(parts.exchange, BusExchange) or config.actors.lockstep:
         return pipeline.Learn(*given, **options)

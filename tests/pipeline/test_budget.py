@@ -85,7 +85,7 @@ def test_what_ended_the_run_already_stays():
 
 
 def test_who_is_left_gets_the_steps():
-    """Of 1,000 steps 8 agents have 160 before 30 %, then 4, then 2 as many generations as before."""
+    """Generations have as many steps of fewer agents: 8 until 30 %, then 4, then 2."""
     context, iteration, sizes = planned(agents=8, places=8), 0, []
     run = context.snapshot
     halving = Halving((8, 4, 2), within=0.3)
@@ -97,7 +97,7 @@ def test_who_is_left_gets_the_steps():
         run.env_steps += (run.ends - iteration) * run.agents
         iteration = run.ends
         budget(context)
-    assert sizes == [8, 8, 4, 4, 4] + [2] * 36
+    assert sizes == [8, 8, 4, 4] + [2] * 9
     assert run.env_steps == 1000
 
 
