@@ -241,6 +241,15 @@ class BudgetConfig(Section):
     env_steps: Count = option(100_000, "Steps of all agents and environments together.")
     counts: Literal["training", "all"] = option("training", "Whether evaluations count, too.")
     stop_at: float | None = option(None, "Confirmed fitness at which the run ends early.")
+    seconds: float | None = option(
+        None,
+        "Seconds of training after which it ends, too; of every process anew that resumes it.",
+        gt=0,
+        le=1e9,
+    )
+    patience: int | None = option(
+        None, "Generations without a higher confirmed fitness after which it ends.", ge=1, le=MOST
+    )
 
     def spent(self, training: int, evaluation: int) -> int:
         """The environment steps that count."""

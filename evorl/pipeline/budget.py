@@ -1,8 +1,11 @@
 """Generations: how long each is, what ends with it, and when the environment steps are spent."""
 
+import time
 import warnings
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from evorl.config import BudgetConfig
 from evorl.errors import DeadError
@@ -22,7 +25,10 @@ class Budget:
 
     A generation's length is settled before it begins, from what all ranks have spent so far: so
     every rank ends it in the same iteration. If evaluations count, it leaves room for its own.
+    None begins that would probably be over too late, if seconds count.
     """
+
+    name = "budget"
 
     def __init__(
         self,
@@ -39,12 +45,15 @@ class Budget:
         self._full, self._latest = every, per_iteration  # of the generation that is planned
         self._shown = 0  # on the bar
         self._evaluated = 0  # steps of all evaluations so far
+        self._peak, self._peaked = -np.inf, 0  # highest score so far, and after which generation
+        self._began = self._planned = time.monotonic()  # training, and the latest generation
 
     def begin(self, context: TrainingContext) -> None:
         """Before the first generation of a run, or of what is left of one."""
         snapshot, self._shown = context.snapshot, 0
         self._show(self._spent(snapshot))
         self._evaluated = snapshot.evaluation_steps
+        self._began = self._planned = time.monotonic()
         self._plan(snapshot, snapshot.begins)
 
     def __call__(self, context: TrainingContext) -> None:
@@ -53,17 +62,46 @@ class Budget:
         self._show(self._spent(snapshot))
         snapshot.latest_evaluation = snapshot.evaluation_steps - self._evaluated
         self._evaluated = snapshot.evaluation_steps
-        snapshot.finished |= snapshot.last
+        snapshot.finished |= snapshot.last or self._late() or self._waited(snapshot)
         self._plan(snapshot, snapshot.ends)
 
     def tick(self, context: TrainingContext) -> None:
         """After every iteration."""
         self._show(self._shown + self._latest)
 
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What `restore` needs."""
+        return {"peak": None if self._peaked == 0 else self._peak, "peaked": self._peaked}, {}
+
+    def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Resume from an earlier `state`."""
+        self._peaked = values["peaked"]
+        self._peak = -np.inf if values["peak"] is None else values["peak"]
+
+    def _late(self) -> bool:
+        """Whether another generation as long as this one would be over too late."""
+        now = time.monotonic()
+        took, self._planned = now - self._planned, now
+        return self.config.seconds is not None and now + took > self._began + self.config.seconds
+
+    def _waited(self, snapshot: Snapshot) -> bool:
+        """Whether the score has not risen for as many generations as there is patience."""
+        if snapshot.best > self._peak:
+            self._peak, self._peaked = snapshot.best, snapshot.generation
+        patience = self.config.patience
+        return patience is not None and snapshot.generation - self._peaked >= patience
+
+    def _share(self, snapshot: Snapshot) -> float:
+        """How much of the budget is spent."""
+        share = self._spent(snapshot) / self.config.env_steps
+        if self.config.seconds is None:
+            return share
+        return max(share, (time.monotonic() - self._began) / self.config.seconds)
+
     def _plan(self, snapshot: Snapshot, start: int) -> None:
         if self.halving is not None:
-            sizes, spent = self.halving.sizes, self._spent(snapshot) / self.config.env_steps
-            snapshot.places = min(snapshot.agents, self.halving.agents(spent))
+            sizes, share = self.halving.sizes, self._share(snapshot)
+            snapshot.places = min(snapshot.agents, self.halving.agents(share))
             self._latest = self.per_iteration * snapshot.places // sizes[0]
             self._full = self.every * sizes[0] // snapshot.places  # as many steps of all
         ahead = snapshot.latest_evaluation if self.config.counts == "all" else 0

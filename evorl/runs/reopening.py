@@ -37,8 +37,12 @@ def reopen(directory: RunDirectory, overrides: Sequence[str] = ()) -> RunConfig:
     fixed = ("name", "run")  # it stays where it is
     _refuse_changes(directory, new, {k: v for k, v in CHANGEABLE.items() if k not in fixed})
     if directory.finished and new.budget == old.budget:
-        more = f"to train on, give it more to spend: budget.env_steps={2 * old.budget.env_steps}"
-        raise run_error(directory.path, f"the run is finished; {more}")
+        limits = ("env_steps", "seconds", "patience")
+        given = {name: getattr(old.budget, name) for name in limits}
+        more = " ".join(f"budget.{name}={2 * own}" for name, own in given.items() if own)
+        raise run_error(
+            directory.path, f"the run is finished; to train on, give it more to spend: {more}"
+        )
     return new
 
 

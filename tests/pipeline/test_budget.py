@@ -107,3 +107,44 @@ def test_nobody_comes_back_when_there_is_more_to_spend():
     budget = Budget(BudgetConfig(env_steps=9000), Bar(), every=10, per_iteration=8, halving=halving)
     budget.begin(context)
     assert context.snapshot.places == 2
+
+
+def test_no_generation_begins_that_would_be_over_too_late(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("evorl.pipeline.budget.time.monotonic", lambda: now[0])
+    context = planned()
+    budget = Budget(BudgetConfig(env_steps=10**6, seconds=60), Bar(), every=10, per_iteration=2)
+    budget.begin(context)
+    finished = []
+    for seconds in (20, 15, 10, 12):
+        now[0] += seconds
+        budget(context)
+        finished.append(context.snapshot.finished)
+    assert finished == [False, False, False, True]  # 57 seconds, and the latest took 12
+
+
+def test_halving_follows_what_is_spent_first(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("evorl.pipeline.budget.time.monotonic", lambda: now[0])
+    context, config = planned(agents=8, places=8), BudgetConfig(env_steps=10**6, seconds=100)
+    halving = Halving((8, 4, 2), within=0.3)
+    budget = Budget(config, Bar(), every=10, per_iteration=8, halving=halving)
+    budget.begin(context)
+    now[0] = 20
+    budget(context)
+    assert context.snapshot.places == 4
+
+
+def test_a_score_that_stays_ends_the_run_and_is_remembered():
+    config = BudgetConfig(env_steps=10**6, patience=2)
+    context, budget = planned(), Budget(config, Bar(), every=10, per_iteration=2)
+    budget.begin(context)
+    finished = []
+    for generation, best in enumerate((1.0, 3.0, 2.0, 3.0), start=1):
+        context.snapshot.generation, context.snapshot.best = generation, best
+        state, _ = budget.state()
+        budget = Budget(config, Bar(), every=10, per_iteration=2)
+        budget.restore(state, {})
+        budget(context)
+        finished.append(context.snapshot.finished)
+    assert finished == [False, False, False, True]

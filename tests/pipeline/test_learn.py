@@ -258,3 +258,12 @@ def test_a_run_that_begins_or_has_its_replays_waits_for_nothing_more():
         add(learn.buffer, learn.sampler, 1)
         advance(context, 8)
         assert learn.updates_owed(context).any()
+
+
+@pytest.mark.parametrize(("shared", "writers"), [(True, 4), (False, 1)])
+def test_all_steps_that_enter_a_replay_may_count(shared, writers):
+    learn = make_learn(make_population(), shared=shared, counts_all=True, learning_starts=20)
+    context = run(learn, rounds=6, steps=8)
+    seen = 6 * 8 * writers
+    every = np.array([own["learn_step"] for own in AGENTS])
+    assert context.updates == ((seen - 20) // every).sum()
