@@ -18,7 +18,8 @@ from evorl.errors import EvorlError, one_line
 SECTIONS = {
     "Train": {
         "train": "Train as a YAML file says, and print the held-out score.",
-        "resume": "Resume a run that was stopped or killed.",
+        "resume": "Resume a run, or a group of runs, that was stopped or killed.",
+        "sweep": "Train with each combination of values, and compare.",
         "actor": "Play for a run that learns elsewhere, from now on.",
         "launch": "Train on the ranks that a cluster of Ray starts.",
     },

@@ -34,6 +34,7 @@ SEED = click.option(
 )
 OPEN = click.option("--open", "show", is_flag=True, help="Open it in a browser.")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print results only.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print it in JSON, for scripts.")
 VERBOSE = click.option(
     "-v",
     "--verbose",
@@ -62,6 +63,13 @@ def make_console(quiet: bool = False, verbose: bool = False) -> "Console":
     console = Console(quiet, verbose)
     show_warnings_on(console)
     return console
+
+
+def echo_json(value: Any) -> None:
+    """Strict JSON: what is not known is null."""
+    from evorl.runs import strict_json
+
+    click.echo(strict_json(value, indent=2))
 
 
 def echo_score(score: "Score | Summary", directory: Path, whose: str = "") -> None:

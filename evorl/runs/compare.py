@@ -97,6 +97,29 @@ class Comparison(NamedTuple):
     improvements: list[Improvement]
     warnings: list[str]
 
+    def to_json(self) -> dict[str, Any]:
+        """For scripts."""
+        groups = [
+            {
+                "env": env,
+                "label": group.label,
+                "runs": [
+                    {"path": str(run.path), "seed": run.seed, "score": run.score}
+                    for run in group.runs
+                ],
+                "iqm": group.summary.iqm._asdict(),
+                "mean": group.summary.mean._asdict(),
+                "steps": group.steps,
+            }
+            for env, groups in self.groups.items()
+            for group in groups
+        ]
+        pairs = [
+            pair._asdict() | {"probability": pair.probability._asdict()}
+            for pair in self.improvements
+        ]
+        return {"groups": groups, "improvements": pairs, "warnings": self.warnings}
+
 
 def read_runs(paths: Iterable[str | Path]) -> list[Run]:
     """The finished runs of these directories; RunError if one is not finished."""
