@@ -42,7 +42,7 @@ def start_group(
     config = load_config(file, overrides)
     runs = make_grid(config.name, varied)
     for own in runs.values():  # a wrong one is refused before anything is made
-        load_config(file, [*own, *overrides])
+        load_config(file, [*overrides, *own])
     path = Path(config.run.folder) / config.name
     group = Group(path, read_yaml(file), list(overrides), runs, jobs or 1)
     if resume and is_group(path):
@@ -63,12 +63,18 @@ def first_seeds(config: "RunConfig", count: int) -> dict[str, list[int]]:
 
 def reopen_group(path: Path, overrides: Sequence[str], jobs: int | None) -> "Group":
     """A group that is to train on, perhaps with a larger budget; refused where it cannot."""
-    from evorl.runs import find_started, read_group
+    from evorl.runs import find_started, read_group, with_known_choices
 
     old = read_group(path)
+    own = {text.partition("=")[0] for given in old.runs.values() for text in given}
+    for text in overrides:
+        if (key := text.partition("=")[0].strip()) in own:
+            raise ConfigError(
+                f"override {text:.60}: the runs of {path} differ in {key}; leave it out"
+            )
     group = old._replace(overrides=[*old.overrides, *overrides], jobs=jobs or old.jobs)
     for config in group.configs():
-        find_started(config)  # refuses what cannot change
+        find_started(with_known_choices(config))  # refuses what cannot change
     if not group.unfinished():
         more = 2 * max(config.budget.env_steps for config in group.configs())
         raise RunError(

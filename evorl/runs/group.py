@@ -28,7 +28,7 @@ class Group(NamedTuple):
     path: Path
     config: dict[str, Any]  # as the user's file has it
     overrides: list[str]  # of all runs
-    runs: dict[str, list[str]]  # overrides of each run, by its name
+    runs: dict[str, list[str]]  # further overrides of each run, by its name
     jobs: int  # runs that train at a time
 
     def configs(self) -> list["RunConfig"]:
@@ -38,7 +38,7 @@ class Group(NamedTuple):
     def _config(self, name: str) -> "RunConfig":
         from evorl.config import parse_config
 
-        given, source = [*self.runs[name], *self.overrides], str(self.path / GROUP)
+        given, source = [*self.overrides, *self.runs[name]], str(self.path / GROUP)
         found = parse_config(self.config, given, source=source)
         folder = found.run.model_copy(update={"folder": str(self.path), "if_exists": "error"})
         changes: dict[str, Any] = {"name": name, "run": folder}
@@ -77,7 +77,7 @@ def read_group(path: Path) -> Group:
         if (found := field(data, "format", int)) != FORMAT:
             raise ValueError(f"format: expected {FORMAT}, got {found}")
         runs = {name: _overrides(own, name) for name, own in field(data, "runs", dict).items()}
-        if odd := [name for name in runs if not NAME.fullmatch(str(name))]:
+        if odd := [n for n in runs if not isinstance(n, str) or not NAME.fullmatch(n)]:
             raise ValueError(f"runs: {odd[0]!r:.40} is no name of a run")
         shared = _overrides(field(data, "overrides", list), "overrides")
         jobs = max(1, field(data, "jobs", int))
