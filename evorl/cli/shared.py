@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from evorl.runs import Summary
     from evorl.training import Score
 
+
+def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """What an override can become, for the tab key."""
+    from evorl.cli import completion
+
+    return completion.complete(ctx, param, incomplete)
+
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 WIDTH = 100  # columns of a table with cells that may wrap
@@ -23,7 +31,9 @@ WIDTH = 100  # columns of a table with cells that may wrap
 PATH = click.Path(path_type=Path)
 RUN = click.argument("run", type=PATH)
 RUNS = click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=PATH)
-OVERRIDES = click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
+OVERRIDES = click.argument(
+    "overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...", shell_complete=complete
+)
 AGENT = click.option("--agent", type=int, metavar="ID", help="Another agent than the best one.")
 SEED = click.option(
     "--seed",

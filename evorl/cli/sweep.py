@@ -5,13 +5,15 @@ from pathlib import Path
 import click
 
 from evorl.cli.group import JOBS, SEEDS, first_seeds, start_group, train_and_compare
-from evorl.cli.shared import JSON, PATH, QUIET, VERBOSE
+from evorl.cli.shared import JSON, PATH, QUIET, VERBOSE, complete
 from evorl.errors import ConfigError
 
 
 @click.command
 @click.argument("config", type=PATH)
-@click.argument("values", nargs=-1, required=True, metavar="SECTION.KEY=VALUE,VALUE...")
+@click.argument(
+    "values", nargs=-1, required=True, metavar="SECTION.KEY=VALUE,VALUE...", shell_complete=complete
+)
 @SEEDS
 @JOBS
 @click.option(
