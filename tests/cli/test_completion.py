@@ -69,7 +69,9 @@ def test_other_commands_that_take_overrides(command):
 def test_bash_itself(tmp_path):
     """No space after `=`; nothing slow is loaded for it."""
     assert get_completion_class("bash") is completion.Bash
-    (tmp_path / "evorl").write_text(f'#!/bin/sh\nexec "{sys.executable}" -X importtime -m evorl "$@"\n')
+    (tmp_path / "evorl").write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -X importtime -m evorl "$@"\n'
+    )
     (tmp_path / "evorl").chmod(0o755)
     script = """
         PATH=$PWD:$PATH
