@@ -23,7 +23,7 @@ class Bash(BashComplete):
     )
 
 
-def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def find_completions(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Options that begin so, or values; bash has `=` as a word of its own."""
     from evorl.config import complete_override
 

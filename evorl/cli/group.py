@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from evorl.cli.compare import comparison_lines
-from evorl.cli.shared import echo_json, make_console
+from evorl.cli.shared import echo_json
 from evorl.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from evorl.config import RunConfig
+    from evorl.reporting import Console
     from evorl.runs import Group
 
 SEEDS = click.option(
@@ -39,6 +40,7 @@ def start_group(
     from evorl.config import load_config, read_yaml
     from evorl.runs import Group, RunDirectory, is_group, make_grid, read_group
 
+    _refuse_launcher()
     config = load_config(file, overrides)
     runs = make_grid(config.name, varied)
     for own in runs.values():  # a wrong one is refused before anything is made
@@ -65,6 +67,7 @@ def reopen_group(path: Path, overrides: Sequence[str], jobs: int | None) -> "Gro
     """A group that is to train on, perhaps with a larger budget; refused where it cannot."""
     from evorl.runs import find_started, read_group, with_known_choices
 
+    _refuse_launcher()
     old = read_group(path)
     own = {text.partition("=")[0] for given in old.runs.values() for text in given}
     for text in overrides:
@@ -85,12 +88,11 @@ def reopen_group(path: Path, overrides: Sequence[str], jobs: int | None) -> "Gro
     return group
 
 
-def train_and_compare(group: "Group", quiet: bool, verbose: bool, as_json: bool) -> None:
+def train_and_compare(group: "Group", console: "Console", as_json: bool) -> None:
     """Train what is not finished, and compare what is; RunError if a run has failed."""
     from evorl.runs import RunDirectory, compare_runs, read_runs
     from evorl.training import ending_on_signals, train_group
 
-    console = make_console(quiet or as_json, verbose)
     with ending_on_signals():
         failed = train_group(group, console)
     paths = [group.path / name for name in group.runs]
@@ -113,3 +115,10 @@ def refuse_jobs(jobs: int | None, without: str) -> None:
     """--jobs is for groups only."""
     if jobs is not None:
         raise ConfigError(f"--jobs: only with {without}; leave it out")
+
+
+def _refuse_launcher() -> None:
+    from evorl.distributed import launched_ranks
+
+    if launched_ranks() > 1:
+        raise ConfigError("a group of runs starts its own processes; start it without a launcher")

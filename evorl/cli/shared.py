@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """What an override can become, for the tab key."""
-    from evorl.cli import completion
+    from evorl.cli.completion import find_completions
 
-    return completion.complete(ctx, param, incomplete)
+    return find_completions(ctx, param, incomplete)
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

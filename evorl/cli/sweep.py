@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from evorl.cli.group import JOBS, SEEDS, first_seeds, start_group, train_and_compare
-from evorl.cli.shared import JSON, PATH, QUIET, VERBOSE, complete
+from evorl.cli.shared import JSON, PATH, QUIET, VERBOSE, complete, make_console
 from evorl.errors import ConfigError
 
 
@@ -48,6 +48,7 @@ def sweep(
     from evorl.config import load_config
     from evorl.runs import read_grid
 
+    console = make_console(quiet or as_json, verbose)
     fixed, varied = read_grid(values)
     if seeds and "seed" in varied:
         raise ConfigError("--seeds: not with several values of seed; leave one of them out")
@@ -57,4 +58,4 @@ def sweep(
         what = "give an option several values, such as algorithm.lr=1e-3,1e-4"
         raise ConfigError(f"there is nothing to compare: {what}")
     group = start_group(config, fixed, varied, jobs, "auto" if resume else None)
-    train_and_compare(group, quiet, verbose, as_json)
+    train_and_compare(group, console, as_json)

@@ -1,7 +1,7 @@
 """evorl train and resume: one run, one agent along a schedule, or a group of runs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -93,18 +93,18 @@ def train(
     from evorl.config import load_config
     from evorl.evolution import config_for_schedule, read_schedule
 
-    if resume and replay_schedule:
-        raise ConfigError("--resume: not with --replay-schedule; use evorl resume RUN")
-    if seeds and (replay_schedule or dry_run):
-        other = "--dry-run" if dry_run else "--replay-schedule"
-        raise ConfigError(f"--seeds: not with {other}; leave one of them out")
+    console, others = (
+        make_console(quiet or as_json, verbose),
+        {"--seeds": seeds, "--resume": resume},
+    )
+    _refuse_beside("--replay-schedule", replay_schedule, others)
+    _refuse_beside("--dry-run", dry_run, others | {"--verbose": verbose})
     loaded, schedule = load_config(config, overrides), None
     if seeds:
         group = start_group(config, overrides, first_seeds(loaded, seeds), jobs, resume)
-        train_and_compare(group, quiet, verbose, as_json)
+        train_and_compare(group, console, as_json)
         return
     refuse_jobs(jobs, without="--seeds")
-    console = make_console(quiet or as_json, verbose)
     if replay_schedule is not None:
         schedule, name = read_schedule(replay_schedule), f"{loaded.name}-seed{loaded.seed}"
         loaded = config_for_schedule(loaded, schedule, overrides).model_copy(update={"name": name})
@@ -146,14 +146,19 @@ def resume(
     from evorl.evolution import parse_schedule
     from evorl.runs import RunDirectory, is_group
 
+    console, source = make_console(quiet or as_json, verbose), "the run's config.yaml"
     if is_group(run):
-        train_and_compare(reopen_group(run, overrides, jobs), quiet, verbose, as_json)
+        train_and_compare(reopen_group(run, overrides, jobs), console, as_json)
         return
     refuse_jobs(jobs, without="a group of runs")
-    console, source = make_console(quiet or as_json, verbose), "the run's config.yaml"
     config, text = json.loads(read_on_main_rank(lambda: _read(run, overrides)))
     schedule = parse_schedule(parse_yaml(text, source), source) if text else None
     _run_and_print(parse_text(config, source), console, schedule, RunDirectory(run), as_json)
+
+
+def _refuse_beside(option: str, given: object, others: Mapping[str, object]) -> None:
+    for other in [other for other, value in others.items() if given and value]:
+        raise ConfigError(f"{other}: not with {option}; leave one of them out")
 
 
 def _read(run: Path, overrides: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ Everything is read from the runs' folders.
 
 from collections.abc import Sequence
 
+from evorl.errors import one_line
 from evorl.reporting.console import Console
 from evorl.runs import Group, RunDirectory, RunState, decimals, state_of
 
@@ -45,7 +46,7 @@ class GroupView:
         """A run's process has ended: with its score, or for this reason."""
         self.update()
         if problem is not None:
-            self.console.warn(f"{name}: {problem}")
+            self.console.warn(one_line(f"{name}: {problem}"))
             return
         score = RunDirectory(self.group.path / name).summary().mean
         count = f"{self._finished} of {len(self.group.runs)}"
@@ -74,7 +75,7 @@ class GroupView:
         for line in whole.decode(errors="replace").splitlines():
             if line.startswith(WARNING) and line not in self._warned:
                 self._warned.add(line)
-                self.console.warn(f"{name}: {line.removeprefix(WARNING)}")
+                self.console.warn(one_line(f"{name}: {line.removeprefix(WARNING)}"))
 
     def _size(self, name: str) -> int:
         log = self.group.log(name)

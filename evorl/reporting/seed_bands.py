@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evorl.runs import group_runs, interquartile_mean, read_begun
-from evorl.seeding import generator
 
 POINTS = 120  # of a curve
 RESAMPLES = 1000
@@ -47,6 +46,8 @@ def _curve(run: Mapping[str, Any]) -> _Curve:
 def _band(curves: Sequence[_Curve]) -> dict[str, Any] | None:
     """Over the steps that all have made, or ended before; None if there are none."""
     import numpy as np
+
+    from evorl.seeding import generator
 
     start = max(curve.steps[0] for curve in curves)
     open_ends = [curve.steps[-1] for curve in curves if not curve.finished]

@@ -83,7 +83,8 @@ def plan_run(config: RunConfig, schedule: Schedule | None = None) -> Plan | None
         task = Task(context, world.labels)
         for stage in (run.stages.anneal, run.stages.collect, run.stages.learn):
             task.use(stage, filter_labels=TRAINER)
-        at_once = max(FEWEST, getattr(config.algorithm, "rollout_steps", 0))
+        whole = 1 if config.has_actors else getattr(config.algorithm, "rollout_steps", 1)
+        at_once = max(FEWEST, whole)  # rounds: updates follow a whole rollout, or a message
         task.run(max_step=at_once)
         start, rounds, steps, spent = time.perf_counter() - began, 0, context.env_steps, 0.0
         while world.broadcast_json(spent < SECONDS):

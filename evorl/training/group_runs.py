@@ -11,21 +11,19 @@ from multiprocessing import connection
 from pathlib import Path
 
 from evorl.config import RunConfig, dump_config, parse_text
-from evorl.distributed import launched_ranks
-from evorl.errors import ConfigError, EvorlError
+from evorl.errors import EvorlError
 from evorl.machine import end_with_parent, share_cores
 from evorl.reporting import Console, GroupView, own_lock, show_warnings_on
-from evorl.runs import Group, RunDirectory
+from evorl.runs import Group, RunDirectory, run_error
 from evorl.training.signals import ending_on_signals
 from evorl.training.trainer import train
 
+LEAVE = 60.0  # seconds that a run may take to end when it is asked to
 LOOKS = 0.5  # seconds between two looks at what the runs have written
 
 
 def train_group(group: Group, console: Console) -> dict[str, str]:
     """Train all runs that are not finished, some at a time; those that have failed, and why."""
-    if launched_ranks() > 1:
-        raise ConfigError("a group of runs starts its own processes; start it without a launcher")
     with RunDirectory(group.path).locked():
         waiting, running = group.unfinished(), dict[int, _RunProcess]()
         slots, failed = min(group.jobs, len(waiting)), dict[str, str]()
@@ -56,17 +54,24 @@ class _RunProcess:
 
     def __init__(self, group: Group, config: RunConfig, slot: int, slots: int) -> None:
         self.name, self.log = config.name, group.log(config.name)
+        if self.log.is_symlink():  # what is written there would go elsewhere
+            raise run_error(self.log, "is a link; remove it")
         self._start = self.log.stat().st_size if self.log.exists() else 0  # of what it adds
         given = (dump_config(config), self.log, slot, slots, os.getpid())
         self._process = multiprocessing.get_context("fork").Process(target=_train, args=given)
         self._process.start()
         self.sentinel, self.terminate = self._process.sentinel, self._process.terminate
-        self.join = self._process.join
 
     @property
     def exitcode(self) -> int | None:
         """None while it runs."""
         return self._process.exitcode
+
+    def join(self) -> None:
+        """Wait until it has left, but not for ever."""
+        self._process.join(LEAVE)
+        self._process.kill()
+        self._process.join()
 
     def problem(self) -> str:
         """Why it has ended, as its output has it."""

@@ -55,7 +55,12 @@ def test_it_is_a_table_to_read(evorl, tmp_path):
         True
     ] * 2
     assert "of which 0 MiB are replays" in out
-    assert [line.split(":")[0] for line in lines[-4:]] == "memory speed training evaluation".split()
+    assert [line.split(":")[0] for line in lines[-4:]] == [
+        "memory",
+        "speed",
+        "training",
+        "evaluation",
+    ]
     assert everything_in(tmp_path) == {}
 
 

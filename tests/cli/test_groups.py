@@ -53,6 +53,10 @@ def test_seeds_are_ordinary_runs_with_one_comparison(evorl, tmp_path):
     assert told["path"] == "runs/alone"
     assert told["mean"] == RunDirectory(Path("runs/alone")).summary().mean._asdict()
 
+    code, out, err = evorl("evaluate", "runs/alone", "--episodes", 2, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out).keys() == {"path", "mean", "iqm", "episodes"}
+
     code, out, err = evorl("compare", GROUP, "--json")
     assert (code, err) == (0, "")
     (group,) = json.loads(out)["groups"]
@@ -99,6 +103,11 @@ REFUSED = {
     "too many": (["sweep", "seed=" + ",".join(map(str, range(1001)))], "1,001 runs are too many"),
     "a schedule": (["train", "--seeds", "2", "--replay-schedule", "x"], "not with --replay-sched"),
     "a dry run": (["train", "--seeds", "2", "--dry-run"], "--seeds: not with --dry-run"),
+    "a dry run of what is there": (
+        ["train", "--resume", "auto", "--dry-run"],
+        "--resume: not with",
+    ),
+    "two ways to speak": (["sweep", "seed=1,2", "-q", "-v"], "--verbose: not with --quiet"),
     "jobs alone": (["train", "--jobs", "2"], "--jobs: only with --seeds"),
 }
 
@@ -119,6 +128,7 @@ def test_a_launcher_has_no_groups(evorl, tmp_path, monkeypatch):
     code, _, err = evorl("train", CARTPOLE, "--seeds", 2)
     assert code == 2
     assert "start it without a launcher" in err
+    assert everything_in(tmp_path) == {}
 
 
 def begin(folder, *words):
