@@ -43,7 +43,7 @@ def test_options_are_those_of_the_algorithm_in_the_file(tmp_path):
     ppo = ["train", str(ROOT / "configs/ppo/cartpole.yaml")]
     assert completed(ppo, "algorithm.clip") == ["algorithm.clip="]
     assert completed(TRAIN, "algorithm.clip") == []
-    assert completed(["train", str(tmp_path / "none.yaml")], "algorithm.targ") == [
+    assert completed(["train", str(tmp_path / "none.yaml")], "algorithm.target_p") == [
         "algorithm.target_period="
     ]
 
@@ -76,11 +76,11 @@ def test_bash_itself(tmp_path):
     script = """
         PATH=$PWD:$PATH
         source <(_EVORL_COMPLETE=bash_source evorl 2> /dev/null)
-        compopt() { echo "compopt $*"; }
+        compopt() { printf '%s ' "$@"; }
         COMP_WORDS=(evorl train a.yaml budget.e) COMP_CWORD=3
         _evorl_completion evorl 2> imports
         echo "${COMPREPLY[@]}"
     """
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("compopt -o nospace\nbudget.env_steps=\n", "")
+    assert (done.stdout, done.stderr) == ("-o nospace budget.env_steps=\n", "")
     assert "torch" not in (tmp_path / "imports").read_text()
