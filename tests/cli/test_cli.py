@@ -581,6 +581,16 @@ def test_an_interruption_says_how_to_resume(evorl, tmp_path, interrupted):
     assert evorl("train", "run.yaml")[2].strip() == "interrupted"
 
 
+def test_an_interrupted_launch_says_how_to_resume(evorl, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evorl.training.train_on_ray", interrupt)
+    code, out, err = evorl("launch", CARTPOLE, "--on", "ray", "--ranks", 1)
+    assert (code, out) == (130, "")
+    assert err.strip() == "interrupted; the same command resumes the run"
+
+
 def test_only_users_modules_come_from_the_current_folder(evorl, tmp_path):
     """And after all others: a numpy.py there is nobody's numpy."""
     (tmp_path / "runs").mkdir()
