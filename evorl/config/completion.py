@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from evorl.config.registry import OURS
@@ -35,10 +34,16 @@ def complete_override(text: str, data: Any) -> list[str]:
 def _model(text: str, data: Any) -> type[RunConfig]:
     if not any(text and (text.startswith(own) or own.startswith(text)) for own in THEIRS):
         return RunConfig
-    try:
-        return model_of(data)
-    except ValidationError:
-        return model_of({})
+    algorithm, kind = _ours(data, "algorithm.name"), _ours(data, "evolution.selection.kind")
+    found = {"algorithm": {"name": algorithm}, "evolution": {"selection": {"kind": kind}}}
+    return model_of(found)
+
+
+def _ours(data: Any, path: str) -> str | None:
+    """The part that is named there, if it is one of ours: nothing of a user's is imported here."""
+    for key in path.split("."):
+        data = data.get(key) if isinstance(data, dict) else None
+    return data if isinstance(data, str) and data in OURS[NAMED[path]] else None
 
 
 def _options(model: type[Section], above: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -48,6 +48,13 @@ def test_options_are_those_of_the_algorithm_in_the_file(tmp_path):
     ]
 
 
+def test_no_code_of_the_users_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("raise RuntimeError")
+    (tmp_path / "a.yaml").write_text('algorithm: {name: "mine:Own"}')
+    assert completed(["train", "a.yaml"], "algorithm.target_p") == ["algorithm.target_period="]
+
+
 def test_without_the_slow_ones_all_sections_are_offered():
     found = completed(TRAIN, "")
     assert {"seed=", "algorithm.name=", "evolution.selection.kind=", "run.folder="} <= {*found}
