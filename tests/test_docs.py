@@ -89,3 +89,11 @@ def test_configurations_load(page, tmp_path, monkeypatch):
         env = "" if re.search(r"^env:", block, re.MULTILINE) else "env: {id: CartPole-v1}\n"
         (tmp_path / "config.yaml").write_text(env + block)
         load_config(tmp_path / "config.yaml")
+
+
+def test_configurations_of_the_readme_work_in_any_folder():
+    """They name no file that is in this repository only."""
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert blocks
+    assert not any("configs/" in block or "$schema" in block for block in blocks)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from evorl import machine
-from evorl.machine import cores, set_threads, threads_are_given
+from evorl.machine import cores, set_threads, share_cores, threads_are_given
 
 
 @pytest.fixture
@@ -41,6 +41,18 @@ def test_the_user_decides(eight, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert set_threads(256) == torch.get_num_threads()
     assert eight == []
+
+
+@pytest.mark.parametrize(
+    ("place", "among", "mine"),
+    [(0, 1, None), (0, 2, [1, 5]), (1, 2, [3, 7]), (2, 3, [5]), (4, 6, [1]), (5, 6, [3])],
+)
+def test_processes_share_the_cores_that_there_are(monkeypatch, place, among, mine):
+    given = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 3, 5, 7})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, own: given.append(own))
+    share_cores(place, among)
+    assert given == ([] if mine is None else [mine])
 
 
 def test_cores():

@@ -5,6 +5,7 @@ A command is imported when it is called, and imports what is slow to load when i
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ from evorl.errors import EvorlError, one_line
 SECTIONS = {
     "Train": {
         "train": "Train as a YAML file says, and print the held-out score.",
-        "resume": "Resume a run that was stopped or killed.",
+        "resume": "Resume a run, or a group of runs, that was stopped or killed.",
+        "sweep": "Train with each combination of values, and compare.",
         "actor": "Play for a run that learns elsewhere, from now on.",
         "launch": "Train on the ranks that a cluster of Ray starts.",
     },
@@ -44,6 +46,8 @@ SECTIONS = {
 # Commands in the file of a neighbour.
 FILES = {"resume": "train", "dashboard": "report", "schedule": "lineage", "schema": "init"}
 FILES |= dict.fromkeys(SECTIONS["Ship"], "ship")
+
+COMPLETE = "_EVORL_COMPLETE"  # set by the shell when the tab key is pressed
 
 
 class Commands(click.Group):
@@ -88,6 +92,8 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line: an error that the user can fix is one line, and exit code 2."""
+    if COMPLETE in os.environ:
+        importlib.import_module("evorl.cli.completion")  # our own words to the shell
     with one_line_errors():
         cli.main(prog_name="evorl", standalone_mode=False)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evorl.cli.shared import RUNS, table
+from evorl.cli.shared import JSON, RUNS, echo_json, table
 
 if TYPE_CHECKING:
     from evorl.runs import Comparison, Estimate
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 @click.command
 @RUNS
-def compare(runs: tuple[Path, ...]) -> None:
+@JSON
+def compare(runs: tuple[Path, ...], as_json: bool) -> None:
     """Compare finished runs, grouped by configuration; seeds and names may differ within a group.
 
     Runs that follow different schedules of --replay-schedule are different groups. What is not
-    finished, or is no run, is left out and named at the end.
+    finished, or is no run, is left out and named at the end. A group stands for its runs.
 
     The unit is the run, by the held-out mean score of its best agent. Intervals are 95 % bootstrap
     intervals over runs, and too narrow for fewer than about ten of them. P(X > Y) is how probably a
@@ -28,10 +29,14 @@ def compare(runs: tuple[Path, ...]) -> None:
     evorl compare runs/*
     evorl compare runs/evolved-1 runs/evolved-2 runs/plain-1 runs/plain-2
     """
-    from evorl.runs import compare_runs, read_finished
+    from evorl.runs import compare_runs, expand_groups, read_finished
 
-    finished, left_out = read_finished(runs)
-    lines = [*comparison_lines(compare_runs(finished)), *(f"left out: {one}" for one in left_out)]
+    finished, left_out = read_finished(expand_groups(runs))
+    comparison = compare_runs(finished)
+    if as_json:
+        echo_json(comparison.to_json() | {"left_out": left_out})
+        return
+    lines = [*comparison_lines(comparison), *(f"left out: {one}" for one in left_out)]
     click.echo("\n".join(lines))
 
 

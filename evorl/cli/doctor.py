@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import click
 
+from evorl.cli.shared import JSON, echo_json
 from evorl.errors import one_line
 from evorl.machine import cores
 
@@ -34,7 +35,8 @@ class Check(NamedTuple):
 
 
 @click.command
-def doctor() -> None:
+@JSON
+def doctor(as_json: bool) -> None:
     """Check whether this machine has what evorl needs, and say what to do where it has not.
 
     An environment makes a step, and two ranks start and meet. Takes about ten seconds, and sends
@@ -45,7 +47,7 @@ def doctor() -> None:
     evorl doctor
     evorl doctor && evorl train configs/dqn/cartpole.yaml
     """
-    failed = []
+    failed, found = [], []
     for check in CHECKS:
         try:
             with warnings.catch_warnings(action="ignore"):  # of packages, about themselves
@@ -55,11 +57,15 @@ def doctor() -> None:
             first = str(error).partition("\n")[0]
             what = f"{type(error).__name__}: {first}; {check.advice}"
             failed += [check.name] if check.needed else []
-        click.echo(f"{check.name:12}  {click.style(f'{state:7}', colour)}  {one_line(what)}")
+        found.append({"name": check.name, "state": state, "what": one_line(what)})
+        if not as_json:
+            click.echo(f"{check.name:12}  {click.style(f'{state:7}', colour)}  {one_line(what)}")
+    if as_json:
+        echo_json(found)
+    else:
+        click.echo(f"not ready: {', '.join(failed)}" if failed else "ready to train")
     if failed:
-        click.echo(f"not ready: {', '.join(failed)}")
         sys.exit(1)
-    click.echo("ready to train")
 
 
 def check_torch() -> str:

@@ -31,11 +31,14 @@ CONVOLUTIONS = (
 HEADING = """\
 # yaml-language-server: $schema=evorl.schema.json
 # {algorithm} on {env_id}: {what}.
-# What is left out has its default; evorl schema > evorl.schema.json lets editors show all options.
+# What is left out has its default. Editors show all options, by the file that the first line names.
 # Change one value for one run on the command line: evorl train FILE seed=2
 
 """
+SCHEMA = "evorl.schema.json"
 STOP_AT = "  # stop_at: {:<13g}# End early, at this confirmed fitness."
+# Before a capital and a small letter; before capitals at a word's end; at what is no letter.
+WORDS_BEGIN = r"(?<=[A-Za-z0-9])(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z]{2,}(?![a-z]))|[^A-Za-z0-9]+"
 COMMENTS, WIDTH = 26, 100  # the column in which comments begin, and the longest line
 
 
@@ -48,7 +51,8 @@ def init(env_id: str, algorithm: str | None, output: Path | None) -> None:
 
     Network, generations and budget suit its observations and the length of its episodes. ENV_ID is
     a registered id, or module:id to import the module that registers it. A file that exists is
-    never overwritten.
+    never overwritten. evorl.schema.json, by which editors complete the options, is written beside
+    it.
 
     \b
     evorl init CartPole-v1
@@ -68,7 +72,19 @@ def init(env_id: str, algorithm: str | None, output: Path | None) -> None:
     except OSError as error:
         raise RunError(f"{file}: cannot be written: {error.strerror}") from None
     click.echo(f"{file}: {env_id}, {what}")
+    _write_schema(file.with_name(SCHEMA))
     click.echo(f"train: evorl train {file}")
+
+
+def _write_schema(file: Path) -> None:
+    """What the first line of the configuration names; one that is there already stays."""
+    from evorl.runs import atomic_write
+
+    text = _schema_text()
+    if not file.exists():
+        atomic_write(file, text)
+    elif not file.is_file() or file.read_bytes() != text.encode():
+        click.echo(f"{file}: of another version; evorl schema > {file} writes it anew")
 
 
 def starter(env_id: str, algorithm: str | None = None) -> tuple[dict[str, Any], str]:
@@ -93,7 +109,7 @@ def name_of(env_id: str) -> str:
     """A name for runs: lunar_lander for LunarLander-v3."""
     last = re.split(r"[:/]", env_id)[-1]
     words = re.sub(r"-v\d+$", "", last)
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", words).strip("_").lower()
+    words = re.sub(WORDS_BEGIN, "_", words).strip("_").lower()
     return words[:100] or "run"
 
 
@@ -193,7 +209,12 @@ def schema(markdown: bool) -> None:
     evorl schema > configs/evorl.schema.json
     evorl schema --markdown > docs/configuration.md
     """
-    from evorl.config import make_json_schema, markdown as reference
+    from evorl.config import markdown as reference
 
-    text = reference() if markdown else json.dumps(make_json_schema(), indent=2) + "\n"
-    click.echo(text, nl=False)
+    click.echo(reference() if markdown else _schema_text(), nl=False)
+
+
+def _schema_text() -> str:
+    from evorl.config import make_json_schema
+
+    return json.dumps(make_json_schema(), indent=2) + "\n"

@@ -62,6 +62,10 @@ def launch(
         raise ConfigError(f"--on: must be {' or '.join(ENGINES)}, got {engine!r}{near}")
     flags = [flag for flag, wanted in (("--quiet", quiet), ("--verbose", verbose)) if wanted]
     asked = Ask(ranks, cpus, gpus, retries)
-    with ending_on_signals():
-        directory = train_on_ray(load_config(config, overrides), asked, console, flags)
+    try:
+        with ending_on_signals():
+            directory = train_on_ray(load_config(config, overrides), asked, console, flags)
+    except KeyboardInterrupt as error:
+        error.add_note("the same command resumes the run")
+        raise
     echo_score(directory.summary(), directory.path)

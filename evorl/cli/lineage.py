@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from evorl.cli.shared import AGENT, RUN, table
+from evorl.cli.shared import AGENT, JSON, RUN, echo_json, table
 from evorl.errors import RunError
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 @click.command
 @RUN
 @AGENT
-def lineage(run: Path, agent: int | None) -> None:
+@JSON
+def lineage(run: Path, agent: int | None, as_json: bool) -> None:
     """Print how the best agent of the run directory RUN came to be: ancestors, and what changed.
 
     Works while the run trains, too.
@@ -30,6 +31,9 @@ def lineage(run: Path, agent: int | None) -> None:
 
     directory = RunDirectory.open(run)
     descent = _find_descent(directory, agent)
+    if as_json:
+        echo_json({"path": str(run)} | descent.to_json())
+        return
     score = "not finished"
     if directory.finished:
         score = f"held-out mean {directory.summary().mean}"
@@ -75,6 +79,22 @@ class Descent(NamedTuple):
     ancestry: "list[Ancestor]"
     own_steps: int  # training steps of the line, up to the agent's best or its last evaluation
     title: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For scripts: the first ancestor first."""
+        ancestors = [
+            {
+                "id": one.genome.id,
+                "generations": [one.generations.start, one.generations.stop - 1],
+                "mutation": one.genome.mutation,
+                "change": change,
+                "fitness": [line.fitness for line in one.fitness],
+                "errors": [line.error for line in one.fitness],
+                "genome": one.genome.to_json(),
+            }
+            for one, change in zip(self.ancestry, _changes(self.ancestry), strict=True)
+        ]
+        return {"own_steps": self.own_steps, "ancestors": ancestors}
 
 
 def _find_descent(directory: "RunDirectory", agent: int | None) -> Descent:

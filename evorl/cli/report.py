@@ -17,7 +17,7 @@ def report(runs: tuple[Path, ...], output: Path | None, show: bool) -> None:
 
     It shows the score, the fitness of all agents, the family tree, hyperparameters, mutations,
     architectures, exploration and loss, and how to train it again. Works while the run trains, too.
-    Several runs are compared. docs/report.md says how to read it.
+    Several runs are compared, and so are those of a group. docs/report.md says how to read it.
 
     \b
     evorl report runs/cartpole --open
@@ -25,8 +25,9 @@ def report(runs: tuple[Path, ...], output: Path | None, show: bool) -> None:
     evorl report runs/evolved-1 runs/evolved-2 runs/plain-1
     """
     from evorl.reporting import read_payload, render, write_page
+    from evorl.runs import expand_groups
 
-    data = read_payload(runs)
+    data = read_payload(expand_groups(runs))
     names = [run["name"] for run in data["runs"]]
     title = f"{names[0]} – evorl" if len(names) == 1 else f"{len(names)} runs – evorl"
     if output is None:

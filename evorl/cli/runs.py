@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evorl.cli.shared import PATH, table
+from evorl.cli.shared import JSON, PATH, table
 from evorl.errors import one_line
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ COLOURS |= dict.fromkeys(("failed", "damaged"), "red")
 
 @click.command
 @click.argument("folder", type=PATH, default=Path("runs"))
-@click.option("--json", "as_json", is_flag=True, help="Print a list in JSON, for scripts.")
+@JSON
 def runs(folder: Path, as_json: bool) -> None:
     """List the runs in FOLDER and the folders in it, by default runs, the newest first.
 

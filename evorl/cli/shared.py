@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from evorl.runs import Summary
     from evorl.training import Score
 
+
+def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """What an override can become, for the tab key."""
+    from evorl.cli.completion import find_completions
+
+    return find_completions(ctx, param, incomplete)
+
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 WIDTH = 100  # columns of a table with cells that may wrap
@@ -23,7 +31,9 @@ WIDTH = 100  # columns of a table with cells that may wrap
 PATH = click.Path(path_type=Path)
 RUN = click.argument("run", type=PATH)
 RUNS = click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=PATH)
-OVERRIDES = click.argument("overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...")
+OVERRIDES = click.argument(
+    "overrides", nargs=-1, metavar="[SECTION.KEY=VALUE]...", shell_complete=complete
+)
 AGENT = click.option("--agent", type=int, metavar="ID", help="Another agent than the best one.")
 SEED = click.option(
     "--seed",
@@ -34,6 +44,7 @@ SEED = click.option(
 )
 OPEN = click.option("--open", "show", is_flag=True, help="Open it in a browser.")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print results only.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print it in JSON, for scripts.")
 VERBOSE = click.option(
     "-v",
     "--verbose",
@@ -62,6 +73,13 @@ def make_console(quiet: bool = False, verbose: bool = False) -> "Console":
     console = Console(quiet, verbose)
     show_warnings_on(console)
     return console
+
+
+def echo_json(value: Any) -> None:
+    """Strict JSON: what is not known is null."""
+    from evorl.runs import strict_json
+
+    click.echo(strict_json(value, indent=2))
 
 
 def echo_score(score: "Score | Summary", directory: Path, whose: str = "") -> None:

@@ -4,7 +4,17 @@ from pathlib import Path
 
 import click
 
-from evorl.cli.shared import AGENT, QUIET, RUN, SEED, episodes, make_console, output
+from evorl.cli.shared import (
+    AGENT,
+    JSON,
+    QUIET,
+    RUN,
+    SEED,
+    echo_json,
+    episodes,
+    make_console,
+    output,
+)
 
 FORMATS = ("safetensors", "pt2", "onnx")
 
@@ -51,8 +61,11 @@ def watch(
 @episodes(100)
 @AGENT
 @SEED
+@JSON
 @QUIET
-def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool) -> None:
+def evaluate(
+    run: Path, episodes: int, agent: int | None, seed: int, as_json: bool, quiet: bool
+) -> None:
     """Score the best agent of the run directory RUN on fresh episodes.
 
     Neither training, selection, confirmation nor the run's held-out score used their seeds.
@@ -68,7 +81,7 @@ def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool
     from evorl.shipping import select_agent
     from evorl.training import alone, estimate, play_alone
 
-    console = make_console(quiet)
+    console = make_console(quiet or as_json)
     selected = select_agent(run, agent)
     population = alone(selected.agent)
     set_threads(population.widest, population.pixels)
@@ -77,6 +90,9 @@ def evaluate(run: Path, episodes: int, agent: int | None, seed: int, quiet: bool
     limit = selected.config.evaluation.final_max_steps
     played, _ = play_alone(selected.agent, selected.spec, seeds, limit, console)
     score = estimate(played.returns[0], generator(seed, "bootstrap"), played.steps)
+    if as_json:
+        echo_json({"path": str(run)} | score.to_json())
+        return
     click.echo(
         f"score over {episodes:,} fresh episode{'s' * (episodes != 1)}:"
         f" mean {score.mean}, IQM {score.iqm}"

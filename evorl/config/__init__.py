@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
+    from evorl.config.completion import complete_override
     from evorl.config.evolution import ExploreConfig, HalvingConfig, MutationConfig, SpaceConfig
     from evorl.config.json_schema import make_json_schema, markdown
     from evorl.config.loading import (

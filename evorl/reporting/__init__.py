@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from evorl import lazy_door
 
 if TYPE_CHECKING:
-    from evorl.reporting.console import Console, as_text, show_warnings_on
+    from evorl.reporting.console import Console, as_text, own_lock, show_warnings_on
     from evorl.reporting.generation_table import (
         Evaluated,
         actors_line,
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         hyperparameter_line,
         ranking,
     )
+    from evorl.reporting.group_view import GroupView
     from evorl.reporting.page import render, write_page
     from evorl.reporting.run_data import read_payload
     from evorl.reporting.server import Dashboard

@@ -77,6 +77,18 @@ def show_warnings_on(console: Console) -> None:
     warnings.filterwarnings("default", module="evorl")
 
 
+def own_lock() -> None:
+    """In a process that was forked: wait for no other process before writing.
+
+    tqdm's lock is shared with them, and stays taken if one of them is killed.
+    """
+    from threading import RLock
+
+    from tqdm import tqdm
+
+    tqdm.set_lock(RLock())
+
+
 def as_text(stream: IO[str], *parts: "RenderableType", width: int | None = None) -> str:
     """Lines and tables as text for a stream: in a file without colours, and no line wraps."""
     from rich.console import Console as Rich

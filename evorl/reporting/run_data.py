@@ -16,6 +16,7 @@ from typing import Any
 
 from evorl.evolution import Lineage, describe_architectures, left
 from evorl.reporting.page import plain
+from evorl.reporting.seed_bands import seed_bands
 from evorl.runs import (
     CONFIG,
     METRICS,
@@ -263,7 +264,8 @@ def payload(directories: Mapping[str, RunDirectory]) -> dict[str, Any]:
     runs = [{"name": name} | read_run(directory) for name, directory in directories.items()]
     finished = [run["path"] for run in runs if run["state"] == "finished"]
     comparison = _comparison(finished) if len(runs) > 1 and finished else None
-    return {"runs": plain(runs), "comparison": plain(comparison)}
+    bands = seed_bands(runs) if len(runs) > 1 else []
+    return {"runs": plain(runs), "comparison": plain(comparison), "bands": plain(bands)}
 
 
 def _comparison(paths: Sequence[str]) -> dict[str, Any]:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
         Comparison,
         Floats,
         compare_runs,
+        group_runs,
         interquartile_mean,
         interval,
+        read_begun,
         read_finished,
         read_runs,
         summarise_group,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         CHECKPOINTS,
         CONFIG,
         FAILURE,
+        GROUP,
         LINEAGE,
         LOCK,
         METRICS,
@@ -43,7 +46,17 @@ if TYPE_CHECKING:
         Summary,
     )
     from evorl.runs.estimates import Estimate, decimals
-    from evorl.runs.files import atomic_write, parse_json, read_bytes, read_lines, reason, run_error
+    from evorl.runs.files import (
+        atomic_write,
+        parse_json,
+        read_bytes,
+        read_lines,
+        reason,
+        run_error,
+        strict_json,
+    )
+    from evorl.runs.grid import make_grid, read_grid
+    from evorl.runs.group import Group, expand_groups, is_group, read_group
     from evorl.runs.reopening import find_started, make_checkpoints, reopen, with_known_choices
     from evorl.runs.status import RunState, find_runs, is_run, last_change, runs_below, state_of
 else:

@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from evorl.errors import EvorlError, RunError
-from evorl.runs.directory import SCHEDULE, RunDirectory
+from evorl.runs.directory import SCHEDULE, RunDirectory, Summary
 from evorl.runs.estimates import Estimate
 from evorl.runs.files import read_bytes
 from evorl.runs.status import state_of
@@ -48,14 +48,14 @@ class GroupSummary(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A finished run, as far as it is compared."""
+    """A run, as far as it is compared."""
 
     path: Path
     name: str
     env: str
     seed: int
     options: dict[str, Any]  # its configuration without what is in APART, and its schedule
-    score: float  # held-out mean
+    score: float  # held-out mean; NaN if it is not finished
     steps: int  # environment steps of training and evaluation
 
 
@@ -97,10 +97,40 @@ class Comparison(NamedTuple):
     improvements: list[Improvement]
     warnings: list[str]
 
+    def to_json(self) -> dict[str, Any]:
+        """For scripts."""
+        groups = [
+            {
+                "env": env,
+                "label": group.label,
+                "runs": [
+                    {"path": str(run.path), "seed": run.seed, "score": run.score}
+                    for run in group.runs
+                ],
+                "iqm": group.summary.iqm._asdict(),
+                "mean": group.summary.mean._asdict(),
+                "steps": group.steps,
+            }
+            for env, groups in self.groups.items()
+            for group in groups
+        ]
+        pairs = [
+            pair._asdict() | {"probability": pair.probability._asdict()}
+            for pair in self.improvements
+        ]
+        return {"groups": groups, "improvements": pairs, "warnings": self.warnings}
+
 
 def read_runs(paths: Iterable[str | Path]) -> list[Run]:
     """The finished runs of these directories; RunError if one is not finished."""
-    return [_read_run(RunDirectory.open(path)) for path in paths]
+    opened = [RunDirectory.open(path) for path in paths]
+    return [_read_run(directory, directory.summary()) for directory in opened]
+
+
+def read_begun(paths: Iterable[str | Path]) -> list[Run]:
+    """The runs of these directories; without score and steps those that are not finished."""
+    opened = [RunDirectory.open(path) for path in paths]
+    return [_read_run(own, own.summary() if own.finished else None) for own in opened]
 
 
 def read_finished(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -113,7 +143,7 @@ def read_finished(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
         try:
             directory = RunDirectory.open(path)
             if directory.finished:
-                runs.append(_read_run(directory))
+                runs.append(_read_run(directory, directory.summary()))
             else:
                 left_out.append(f"{path}: {state_of(path).state}, not finished")
         except EvorlError as error:
@@ -128,19 +158,7 @@ def read_finished(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 def compare_runs(runs: Sequence[Run]) -> Comparison:
     """Sum up the runs by group; the same runs always give the same figures."""
-    by_env: dict[str, dict[str, list[Run]]] = {}  # by configuration
-    for run in runs:
-        same = json.dumps(run.options, sort_keys=True, default=str)
-        by_env.setdefault(run.env, {}).setdefault(same, []).append(run)
-    different = dict.fromkeys(
-        place
-        for groups in by_env.values()
-        for place, _ in differences([group[0].options for group in groups.values()])
-    )
-    found = {
-        env: [RunGroup(_label(group[0], different), group) for group in groups.values()]
-        for env, groups in by_env.items()
-    }
+    found = group_runs(runs)
     improvements = [
         Improvement(env, x.label, y.label, probability_of_improvement(x.scores, y.scores))
         for env, groups in found.items()
@@ -150,16 +168,35 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
     return Comparison(found, improvements, warnings)
 
 
-def _read_run(directory: RunDirectory) -> Run:
-    summary, options = directory.summary(), directory.options()
+def group_runs(runs: Sequence[Run]) -> dict[str, list[RunGroup]]:
+    """Runs by environment and configuration."""
+    by_env: dict[str, dict[str, list[Run]]] = {}  # by configuration
+    for run in runs:
+        same = json.dumps(run.options, sort_keys=True, default=str)
+        by_env.setdefault(run.env, {}).setdefault(same, []).append(run)
+    different = dict.fromkeys(
+        place
+        for groups in by_env.values()
+        for place, _ in differences([group[0].options for group in groups.values()])
+    )
+    return {
+        env: [RunGroup(_label(group[0], different), group) for group in groups.values()]
+        for env, groups in by_env.items()
+    }
+
+
+def _read_run(directory: RunDirectory, summary: Summary | None) -> Run:
+    options = directory.options()
     known = {name: value for name, value in options.items() if name not in APART}
     if known["env"].get("backend") == "async":  # chosen by a timing, and the same to the byte
         known["env"] = known["env"] | {"backend": "sync"}
     if (schedule := directory.path / SCHEDULE).exists():
         known["schedule"] = hashlib.sha256(read_bytes(schedule)).hexdigest()[:8]
-    name, steps = str(options.get("name", "")), summary.env_steps + summary.evaluation_steps
+    name, score, steps = str(options.get("name", "")), math.nan, 0
+    if summary is not None:
+        score, steps = summary.mean.value, summary.env_steps + summary.evaluation_steps
     env, seed = known["env"]["id"], options.get("seed", 0)
-    return Run(directory.path, name, env, seed, known, summary.mean.value, steps)
+    return Run(directory.path, name, env, seed, known, score, steps)
 
 
 def _warnings(env: str, groups: Sequence[RunGroup]) -> Iterator[str]:

@@ -38,6 +38,7 @@ CONFIG, SUMMARY, BEST, CHECKPOINTS = "config.yaml", "summary.json", "best", "che
 BEST_AGENT, FAILURE = f"{BEST}/agent.json", "failure.json"
 LINEAGE, METRICS, SCHEDULE, LOCK = "lineage.jsonl", "metrics.jsonl", "schedule.yaml", ".lock"
 TOKEN = "actors-token"  # what lets actors join
+GROUP = "group.yaml"  # in a folder of runs that belong together
 # All that a run writes before config.yaml, which says that it has begun.
 BEFORE_CONFIG = {LINEAGE, SCHEDULE, f"{CONFIG}.new", f"{SCHEDULE}.new", LOCK}
 LOCK_WAIT = 0.25  # seconds: another process may only be looking whether the lock is held
@@ -103,8 +104,10 @@ class RunDirectory:
     def open(cls, path: str | Path) -> "RunDirectory":
         """A directory that a run has made, to read from it; RunError if there is none."""
         if not isfile(Path(path, CONFIG)):
-            no_config = f"not a run directory, as it has no {CONFIG}"
-            raise run_error(Path(path), no_config if exists(path) else "no such run directory")
+            problem = f"not a run directory, as it has no {CONFIG}"
+            if isfile(Path(path, GROUP)):
+                problem = "a group of runs; give one of those in it"
+            raise run_error(Path(path), problem if exists(path) else "no such run directory")
         return cls(Path(path))
 
     def has_not_begun(self) -> bool:

@@ -7,6 +7,8 @@ from evorl import lazy_door
 if TYPE_CHECKING:
     from evorl.training.actor_setup import start_world
     from evorl.training.agents import checked_algorithm, env_spec, make_networks, observation_spec
+    from evorl.training.dry_run import Plan, plan_run
+    from evorl.training.group_runs import train_group
     from evorl.training.joining import join, read_token
     from evorl.training.on_ray import Ask, train_on_ray
     from evorl.training.score import Score, alone, estimate, play_alone, score_run

@@ -4,7 +4,7 @@ import platform
 import time
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -31,6 +31,11 @@ class Score(NamedTuple):
     steps: int  # environment steps that it took
     failures: int = 0  # exceptions of environments
 
+    def to_json(self) -> dict[str, Any]:
+        """For scripts."""
+        figures = {"mean": self.mean._asdict(), "iqm": self.iqm._asdict()}
+        return figures | {"episodes": self.episodes}
+
 
 def score_run(run: Run, context: TrainingContext) -> Score:
     """The held-out score of the agent that a run returns; with summary.json it is finished."""
@@ -41,11 +46,7 @@ def score_run(run: Run, context: TrainingContext) -> Score:
         "name": config.name,
         "env": config.env.id,
         "seed": config.seed,
-        "score": {
-            "mean": score.mean._asdict(),
-            "iqm": score.iqm._asdict(),
-            "episodes": score.episodes,
-        },
+        "score": score.to_json(),
         "best": {
             **best.facts,
             "architectures": best.genome.to_json()["architectures"],

@@ -90,14 +90,14 @@ def make_run(
     if world.main:
         stack.callback(stages.tracking.close)
         console.say(f"environments: {backend} ({reason})")
-        _introduce(run)
+        _introduce(run, schedule)
         for line in joining:
             console.say(f"actors may join: {line}")
         console.start(config.budget.env_steps, "training", "step")
     return run
 
 
-def _introduce(run: Run) -> None:
+def _introduce(run: Run, schedule: Schedule | None) -> None:
     config, world, console, population = run.config, run.world, run.console, run.parts.population
     compiled, limit = population.compiled is not None, run.parts.episodes.max_episode_steps
     groups = len(set(kinds_of(population.specs, run.parts.genomes, compiled)))
@@ -120,8 +120,11 @@ def _introduce(run: Run) -> None:
     console.say(f"run:          {run.storage.directory.path}")
     specs = population.specs.values()
     images, dueling = (any(getattr(s, name, None) for s in specs) for name in ("image", "dueling"))
+    # what a schedule sets is nothing that the user could leave out
+    fixed = tuple(f"algorithm.{name}=" for name in schedule.at(0)) if schedule else ()
     for line in unused_options(config, images, dueling, spread="log_std" in population.specs):
-        console.warn(line)
+        if not line.startswith(fixed):
+            console.warn(line)
     if config.algorithm.experience != "replay" and not config.has_actors:  # they play it all
         steps = config.algorithm.rollout_steps
         every = config.evaluation.every

@@ -290,6 +290,22 @@ def test_lineage(evorl, tmp_path):
     assert len({row.index(" ± ") for row in rows if " ± " in row}) == 1  # aligned
 
 
+def test_lineage_for_scripts(evorl, tmp_path):
+    make_family_run(tmp_path)
+    code, out, err = evorl("lineage", "family", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert (told["path"], told["own_steps"]) == ("family", 5000)
+    assert [(one["id"], one["generations"]) for one in told["ancestors"]] == [
+        (0, [0, 0]),
+        (2, [1, 1]),
+        (3, [2, 3]),
+        (4, [4, 4]),
+    ]
+    assert told["ancestors"][2]["fitness"] == [302.0, 303.0]
+    assert told["ancestors"][2]["change"] == "hidden 64-64 → 64-96"
+
+
 def test_lineage_of_another_agent(evorl, tmp_path):
     make_family_run(tmp_path)
     code, out, _ = evorl("lineage", "family", "--agent", 0)
@@ -514,8 +530,10 @@ def test_plain_training_has_no_schedule(evorl, replay, trainings):
 
 def test_from_evolution_to_a_replayed_schedule(evorl, tmp_path):
     """All of it, with a trainer that trains."""
-    code, out, err = evorl("train", CARTPOLE, *TINY, "budget.env_steps=1000", "-q")
+    options = ["budget.env_steps=1000", "algorithm.target_period=500"]
+    code, out, err = evorl("train", CARTPOLE, *TINY, *options, "-q")
     assert code == 0, err
+    assert "algorithm.target_period=500 has no effect" in err
     code, out, err = evorl("lineage", "runs/cartpole")
     assert code == 0, err
     assert out.startswith("runs/cartpole: CartPole-v1, held-out mean ")
@@ -527,6 +545,7 @@ def test_from_evolution_to_a_replayed_schedule(evorl, tmp_path):
     free = [option for option in TINY if not option.startswith(fixed)]
     code, out, err = evorl("train", CARTPOLE, *free, "-q", "--replay-schedule", "schedule.yaml")
     assert code == 0, err
+    assert "has no effect" not in err  # the schedule has that number, and not the user
     run = "runs/cartpole-seed1"
     assert json.loads((tmp_path / run / "summary.json").read_text())["env_steps"] >= steps
     code, out, err = evorl("compare", "runs/cartpole", run)
@@ -560,6 +579,16 @@ def test_an_interruption_says_how_to_resume(evorl, tmp_path, interrupted):
         assert err.strip() == f"interrupted; resume with evorl resume runs/{name}"
     interrupted(begins=False)
     assert evorl("train", "run.yaml")[2].strip() == "interrupted"
+
+
+def test_an_interrupted_launch_says_how_to_resume(evorl, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evorl.training.train_on_ray", interrupt)
+    code, out, err = evorl("launch", CARTPOLE, "--on", "ray", "--ranks", 1)
+    assert (code, out) == (130, "")
+    assert err.strip() == "interrupted; the same command resumes the run"
 
 
 def test_only_users_modules_come_from_the_current_folder(evorl, tmp_path):

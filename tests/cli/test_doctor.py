@@ -1,5 +1,6 @@
 """evorl doctor."""
 
+import json
 import os
 import re
 import subprocess
@@ -52,6 +53,16 @@ def test_what_is_needed_makes_the_exit_code(evorl, machine):
         "disk          ok       fine",
         "two ranks     broken   RuntimeError: ; try again",
         "not ready: torch, two ranks",
+    ]
+
+
+def test_for_scripts(evorl, machine):
+    machine(Check("torch", lambda: "fine", ""), Check("disk", raises(OSError("full")), "tidy up"))
+    code, out, err = evorl("doctor", "--json")
+    assert (code, err) == (1, "")
+    assert json.loads(out) == [
+        {"name": "torch", "state": "ok", "what": "fine"},
+        {"name": "disk", "state": "broken", "what": "OSError: full; tidy up"},
     ]
 
 

@@ -21,6 +21,7 @@ from .answers import CARTPOLE, assert_one_error, everything_in
 # What each command is called with where RUN is a directory that no run is in. One line a command.
 ON_A_RUN = {
     "train": ["RUN"],
+    "sweep": ["RUN", "seed=1,2"],
     "resume": ["RUN"],
     "launch": ["RUN", "--on", "ray", "--ranks", "2"],
     "lineage": ["RUN"],

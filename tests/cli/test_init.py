@@ -1,8 +1,12 @@
 """evorl init."""
 
+import json
+
 import gymnasium
+import jsonschema
 import pytest
 import torch
+import yaml
 
 from evorl.cli.init import name_of
 from evorl.config import load_config
@@ -79,7 +83,7 @@ def test_the_file_loads_and_trains(evorl, tmp_path, env_id):
     assert (code, err) == (0, "")
     said = out.splitlines()
     assert said[0].startswith(f"{FILES[env_id]}: {env_id}, ")
-    assert said[1] == f"train: evorl train {FILES[env_id]}"
+    assert said[1:] == [f"train: evorl train {FILES[env_id]}"]
     config = load_config(FILES[env_id])
     assert config.env.id == env_id
     assert config.budget.env_steps >= 10 * 4 * 8 * config.evaluation.every  # ten generations
@@ -140,8 +144,25 @@ def test_the_file_says_what_it_is_for(evorl, tmp_path):
     assert text.startswith("# yaml-language-server: $schema=evorl.schema.json\n")
     assert "vectors of 4 numbers, 2 actions, up to 500 steps an episode." in text
     assert "# stop_at: 475 " in text
-    assert "evorl schema > evorl.schema.json" in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_schema_that_it_names_is_beside_it(evorl, tmp_path):
+    (tmp_path / "mine").mkdir()
+    evorl("init", "CartPole-v1", "-o", "mine/run.yaml")
+    schema = json.loads((tmp_path / "mine" / "evorl.schema.json").read_text())
+    text = (tmp_path / "mine" / "run.yaml").read_text()
+    jsonschema.validate(yaml.safe_load(text), schema)
+    assert schema == json.loads(evorl("schema")[1])
+    assert not (tmp_path / "evorl.schema.json").exists()
+
+
+def test_another_schema_stays_and_is_told_of(evorl, tmp_path):
+    (tmp_path / "evorl.schema.json").write_text("{}")
+    code, out, err = evorl("init", "CartPole-v1")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "evorl.schema.json").read_text() == "{}"
+    assert "evorl schema > evorl.schema.json writes it anew" in out
 
 
 @pytest.mark.parametrize(
@@ -174,7 +195,9 @@ def test_what_is_refused(evorl, tmp_path, arguments, says):
     [
         ("CartPole-v1", "cart_pole"),
         ("ALE/Pong-v5", "pong"),
-        ("my.envs:Maze2D-v0", "maze2_d"),
+        ("my.envs:Maze2D-v0", "maze2d"),
+        ("my.envs:NaNReward-v0", "nan_reward"),
+        ("my.envs:GridXY-v0", "grid_xy"),
         ("MinAtar/SpaceInvaders-v1", "space_invaders"),
         ("FrozenLake8x8-v1", "frozen_lake8x8"),
         ("-v0", "run"),

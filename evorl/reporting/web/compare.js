@@ -13,9 +13,10 @@ class Comparison {
     const scores = new Chart("scores", "Held-out scores", () => 40 + 34 * Math.max(1, shown().length), (frame) => drawScores(frame, this.data.runs, shown()));
     const curves = new Chart("curves", "Fitness of the runs", (width) => (width < 600 ? 300 : 360), (frame) => drawCurves(frame, this.data.runs, shown()));
     const pick = el("select", { "aria-label": "curve", change: () => { view.curve = pick.value; redraw(); } }, Object.entries(CURVES).map(([value, text]) => el("option", { value }, text)));
+    this.bands = data.bands.length ? new Bands(data) : null;
     this.groups = el("div");
     this.legend = el("div", { class: "legend", "aria-hidden": "true" });
-    this.node = el("div", {},
+    this.node = el("div", {}, this.bands?.node ?? null,
       card("scores", "Scores", "Mean over held-out episodes of each run's best agent, with its 95 % interval over episodes.", this.checks.node, scores.host),
       card("curves", "Fitness", null, el("label", { class: "pick" }, "curve ", pick), curves.host, this.legend), this.groups);
     this.update(data);
@@ -23,6 +24,7 @@ class Comparison {
 
   update(data) {
     this.data = data;
+    this.bands?.update(data);
     this.checks.show(data.runs.map((run) => ({ key: run.name, label: run.name, swatch: swatch(runColour(data.runs, run)) })));
     this.legend.replaceChildren(...data.runs.map((run, i) => el("span", {}, svg("svg", { class: "dash", viewBox: "0 0 26 10" }, svg("path", { class: "curve", d: "M0 5H26", stroke: runColour(data.runs, run), "stroke-dasharray": DASHES[i % DASHES.length] || null })), run.name)));
     this.groups.replaceChildren(...groupTables(data.comparison));
