@@ -15,6 +15,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from evorl.evolution import Lineage, describe_architectures, left
+from evorl.reporting.importance import find_importance, sizes_of
 from evorl.reporting.page import plain
 from evorl.runs import (
     CONFIG,
@@ -75,6 +76,7 @@ def read_run(directory: RunDirectory) -> dict[str, Any]:
             "rows": _columns(rows),
             "actors": _actors(rows, state.actors),
             "agents": list(_agents(rows, lineage, moving)),
+            "importance": _importance(rows, lineage, list(moving)),
         }
     best = _best(directory, lineage)
     return {
@@ -161,6 +163,7 @@ def _agents(rows: Rows, lineage: Lineage, moving: Mapping[str, str]) -> Iterator
             "mutation": genome.mutation,
             "change": birth.change,
             "architecture": describe_architectures(genome),
+            "sizes": sizes_of(genome),
             "start": starts.get(id),
             "fitness": [row["fitness"][place] for row, place in life],
             "error": [errors.get(row["generation"]) for row, _ in life],
@@ -171,6 +174,12 @@ def _agents(rows: Rows, lineage: Lineage, moving: Mapping[str, str]) -> Iterator
                 for name in moving
             },
         }
+
+
+def _importance(rows: Rows, lineage: Lineage, names: Sequence[str]) -> dict[str, Any]:
+    """What each hyperparameter tells of fitness, and of what was gained in a generation."""
+    found = find_importance(rows, lineage, names)
+    return {what: None if own is None else own._asdict() for what, own in found.items()}
 
 
 def _constant(values: list[float]) -> list[float] | float:

@@ -20,6 +20,8 @@ from evorl.config import RunConfig, TrackingConfig, dump_config
 from evorl.errors import ConfigError, one_line
 from evorl.reporting.console import Console
 from evorl.reporting.curves import RunReader
+from evorl.reporting.page import render
+from evorl.reporting.run_data import read_payload
 from evorl.runs import BEST, FACTS, WEIGHTS, RunDirectory, atomic_write
 
 WANDB, TENSORBOARD, IDENTITY = "wandb", "tensorboard", "wandb.json"  # in the run's folder
@@ -164,6 +166,18 @@ class WeightsAndBiases:
             for name in (WEIGHTS, FACTS):
                 artifact.add_file(str(self.path / BEST / name), name=name)
             self.run.log_artifact(artifact)
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Every evaluation as a table, what mattered, and the report with its charts."""
+        import wandb
+
+        columns, rows = self.reader.evaluations()
+        self.run.summary.update(self.reader.importance())
+        data = read_payload([self.path])
+        page = render({"kind": "report", "data": data, "live": None}, self.path.name)
+        self.run.summary["agents"] = wandb.Table(columns=columns, data=rows)
+        self.run.summary["report"] = wandb.Html(page, inject=False)
 
     def close(self, finished: bool) -> None:
         """Wait, but not long, until everything is written or uploaded."""

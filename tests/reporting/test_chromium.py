@@ -15,9 +15,9 @@ from evorl.reporting.page import render, write_page
 from evorl.reporting.run_data import read_payload
 from evorl.runs import decimals
 from evorl.runs.directory import RunDirectory
-from tests.synthetic import FAMILY
+from tests.synthetic import FAMILY, birth, initial, make_run
 
-from .runs import finished, go_on, going, just_begun, with_actors
+from .runs import finished, go_on, going, just_begun, metrics, with_actors
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +27,7 @@ CHARTS = {
     "hyperparameter-lr": "path.line, path.crowd",
     "hyperparameter-gamma": "path.line, path.crowd",
     "hyperparameter-batch_size": "path.line, path.crowd",
+    "parallel": "path.strand, line.rule",
     "mutations": "path.dots, line.mean",
     "architectures": "path.layer, path.through",
     "exploration": "path.line, path.crowd",
@@ -179,6 +180,57 @@ def test_filters(visit, address):
         "least => document.querySelectorAll('[data-chart=architectures] .layer').length < least",
         arg=layers,
     )
+
+
+def evolved(tmp_path):
+    """A run of 16 agents in which fitness goes with lr, and with nothing else."""
+    directory = make_run(tmp_path, "evolved")
+    random = np.random.default_rng(0)
+    rates = 10 ** random.uniform(-4, -2, 16)
+    genomes = [initial(i, lr=float(rates[i]), gamma=0.9 + 0.006 * (i % 3)) for i in range(16)]
+    directory.append_lineage([birth(genome, i, None) for i, genome in enumerate(genomes)])
+    for generation in range(4):
+        fitness = (100 * np.log10(rates) + 500 + generation).tolist()
+        names = genomes[0].hyperparameters
+        values = {name: [genome.hyperparameters[name] for genome in genomes] for name in names}
+        rows = {"ids": list(range(16)), "alive": [True] * 16, "hyperparameters": values}
+        rows |= {"loss": [1.0] * 16, "exploration": [0.5] * 16, "fitness": fitness}
+        directory.append_metrics(metrics(generation, [0]) | rows)
+    return directory.path
+
+
+@pytest.mark.parametrize(("width", "scheme"), [SIZES[0], SIZES[3]])
+def test_what_mattered_and_brushing(visit, tmp_path, width, scheme):
+    page = visit(report(tmp_path, evolved(tmp_path)), width, scheme)
+    bars = chart(page, "importance").locator("text.strong")
+    assert bars.all_text_contents() == ["lr"]  # of gamma the interval reaches zero
+    assert "Children inherit" in page.locator("#importance").inner_text()
+    assert "importance" in hover(page, "importance")
+
+    said = page.locator("#parallel p[role=status]")
+    page.get_by_text("only the best quarter").click()
+    assert said.inner_text().startswith("16 of 64 evaluations, of 5 agents; their mean")
+    assert chart(page, "parallel").locator("path.off").count() == 1
+    page.get_by_text("show all").click()
+    assert chart(page, "parallel").locator("path.off").count() == 0
+    chart(page, "parallel").scroll_into_view_if_needed()
+    axis = chart(page, "parallel").locator("line.rule").nth(1).bounding_box()  # lr
+    x, y = axis["x"] + axis["width"] / 2, axis["y"] + axis["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + axis["width"], y - axis["height"])  # from its middle up
+    page.mouse.up()
+    above = sum(4 for rate in rates_of(page) if rate > 10**-3)
+    assert abs(int(said.inner_text().split()[0]) - above) <= 8  # the scale is a little wider
+    assert "Chosen: lr" in said.inner_text()
+    page.mouse.click(x, y)
+    assert said.inner_text().startswith("Drag along")
+    assert fits(page)
+
+
+def rates_of(page):
+    data = json.loads(page.locator("#data").text_content())["data"]["runs"][0]
+    return [agent["hyperparameters"]["lr"] for agent in data["agents"]]
 
 
 def test_the_axis_of_time(visit, address):

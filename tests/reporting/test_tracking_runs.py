@@ -132,6 +132,18 @@ def test_the_best_agent_is_an_artifact(tracked, session):
     assert set(files) == {"weights.safetensors", "agent.json"}
 
 
+def test_every_evaluation_is_in_a_table_and_the_report_is_there(tracked, session):
+    about = session.summary["agents"]
+    table = json.loads((session.folder / "files" / about["path"]).read_text())
+    assert {"generation", "agent", "parent", "lr", "units", "fitness"} <= set(table["columns"])
+    at = table["columns"].index("fitness")
+    expected = [value for line in lines(tracked) for value in line["fitness"]]
+    assert [row[at] for row in table["data"]] == expected
+    page = (session.folder / "files" / session.summary["report"]["path"]).read_text()
+    assert 'class="number' in page or "evorl report" in page
+    assert '"state":"finished"' in page
+
+
 def test_all_that_is_to_be_uploaded_is_inside_the_run(tracked, session, home):
     for artifact in session.artifacts:
         for entry in artifact.manifest.contents:
