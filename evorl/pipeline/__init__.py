@@ -30,5 +30,6 @@ if TYPE_CHECKING:
     from evorl.pipeline.step_timer import StepTimer
     from evorl.pipeline.task import Task
     from evorl.pipeline.training_context import TrainingContext, count_failures
+    from evorl.pipeline.training_log import join_logs
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

@@ -190,6 +190,12 @@ class Stages:
             if context.actors is not None:
                 context.actors["samples_per_insert"] = ratio
 
+    def report_training(self, context: pipeline.TrainingContext) -> None:
+        """At a generation's end the curves of all agents go to the main rank."""
+        world = self.gather.world
+        sent = world.trainers.gather(context.log.to_bytes())
+        context.training = None if sent is None else pipeline.join_logs(sent, world.data)
+
     def track(self, context: pipeline.TrainingContext) -> None:
         """W&B and TensorBoard read what was recorded."""
         self.tracking.follow()
@@ -369,6 +375,7 @@ def make_replay_learning(config: RunConfig, world: World, parts: Parts) -> pipel
         "learning_starts": algorithm.learning_starts,
         "updates": algorithm.updates,
         "samples_per_insert": ratio,
+        "seed": config.seed,
     }
     if ratio is None or not isinstance(parts.exchange, BusExchange) or config.actors.lockstep:
         return pipeline.Learn(*given, **options)

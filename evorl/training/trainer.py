@@ -132,6 +132,7 @@ def make_task(
 
     task.use(stages.evaluate, every=end, filter_labels=EVALUATOR)  # if there are none: all ranks
     task.use(stages.report_actors, every=end, filter_labels=TRAINER)
+    task.use(stages.report_training, every=end, filter_labels=TRAINER)
     task.use(stages.gather, every=end)
     task.use(stages.champion, every=end)
     task.use(stages.budget, every=end, filter_labels=MAIN)
@@ -170,7 +171,7 @@ def evaluate_last(run: Run, context: TrainingContext, hooks: Callbacks | None = 
     task.use(hooks.stage("on_evaluated"), filter_labels=MAIN)
     task.use(stages.track, filter_labels=MAIN)
     context.finished = False  # once more
-    context.actors = None  # since the last line nobody has played
+    context.actors = context.training = None  # since the last line nobody has played or learned
     task.run(max_step=1)
 
 
