@@ -62,8 +62,6 @@ class Learn:
     def __call__(self, context: TrainingContext) -> None:
         """Sample and update until no agent owes an update."""
         self._learn(context, self.updates_owed(context))
-        if generation_ends(context):
-            self.measure(context)
 
     def _learn(self, context: TrainingContext, owed: npt.NDArray[np.int64]) -> None:
         total, loss = np.zeros_like(owed), np.zeros(len(owed))

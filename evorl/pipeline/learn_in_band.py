@@ -41,8 +41,6 @@ class LearnInBand(Learn):
             drawn = updates * self._samples_of_an_update()
             self.band.sampled(drawn)
             self._drawn += drawn.sum()
-        if ends:
-            self.measure(context)
 
     def report(self) -> float:
         """Samples per insert since the last report, of all agents together."""

@@ -192,6 +192,8 @@ class Stages:
 
     def report_training(self, context: pipeline.TrainingContext) -> None:
         """At a generation's end the curves of all agents go to the main rank."""
+        if isinstance(self.learn, pipeline.Learn):
+            self.learn.measure(context)
         world = self.gather.world
         sent = world.trainers.gather(context.log.to_bytes())
         context.training = None if sent is None else pipeline.join_logs(sent, world.data)
