@@ -11,6 +11,7 @@ import numpy as np
 from evorl.config import RunConfig
 from evorl.evolution import Lineage, parse_line
 from evorl.reporting.importance import find_importance, sizes_of
+from evorl.reporting.training_data import CURVES
 from evorl.runs import LINEAGE, METRICS, interquartile_mean, read_lines
 
 MOST_ROWS = 10_000  # of W&B's tables
@@ -35,6 +36,16 @@ class RunReader:
         for line in self._new_lines(METRICS):
             self.latest = json.loads(line)
             yield self.values(self.latest) | self._mutations(self.latest)
+
+    def points(self) -> list[dict[str, float]]:
+        """Training curves within the generation read last: means of all agents, by steps."""
+        told = self.latest.get("training", {"env_steps": []})
+        found = []
+        for k, step in enumerate(told["env_steps"]):
+            means = {f"training/{name}": _mean(told[name][k]) for name in CURVES}
+            known = {name: value for name, value in means.items() if value is not None}
+            found.append({"env_steps": float(step)} | known)
+        return found
 
     def evaluations(self) -> tuple[list[str | int], list[list[Any]]]:
         """Names of columns, and a row for every evaluation of an agent: for parallel coordinates.
@@ -103,6 +114,8 @@ class RunReader:
             found[f"{name}/units"] = fmean(map(sum, each))
         found |= {f"time/{stage}": share for stage, share in line["shares"].items()}
         found |= _actors(line)
+        measured = line.get("training", {}).get("measured", {})
+        found |= {f"training/{name}": _mean(values) for name, values in measured.items()}
         found |= self._fitness(line)
         return {name: float(value) for name, value in found.items() if value is not None}
 
