@@ -25,11 +25,11 @@ if TYPE_CHECKING:
         ReceiveWindows,
     )
     from evorl.pipeline.record import Record, Show
+    from evorl.pipeline.report_training import ReportTraining
     from evorl.pipeline.save import Save, Storage, restore_states
     from evorl.pipeline.snapshot import POPULATION, STAGE_STATES, Snapshot, from_message, to_message
     from evorl.pipeline.step_timer import StepTimer
     from evorl.pipeline.task import Task
     from evorl.pipeline.training_context import TrainingContext, count_failures
-    from evorl.pipeline.training_log import join_logs
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

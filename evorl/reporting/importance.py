@@ -65,7 +65,8 @@ def find_importance(
 def _samples(rows: Sequence[Mapping[str, Any]], lineage: Lineage) -> Iterator[Sample]:
     fitness: dict[tuple[int, int], float] = {}  # by agent and generation
     for number, row in enumerate(rows):
-        for id, value, alive in zip(row["ids"], row["fitness"], row["alive"], strict=True):
+        lives = row.get("alive") or [True] * len(row["ids"])
+        for id, value, alive in zip(row["ids"], row["fitness"], lives, strict=True):
             if value is None and alive:
                 continue  # no episode of it has ended yet
             own = -inf if value is None else float(value)

@@ -17,7 +17,7 @@ def training_curves(rows: Rows) -> tuple[dict[str, list[float]], dict[int, dict[
 
     An agent's lists begin with its `first` point.
     """
-    told = [row["training"]["env_steps"] if "training" in row else [] for row in rows]
+    told = [(row.get("training") or {}).get("env_steps", []) for row in rows]
     stride = -(-sum(map(len, told)) // MOST_POINTS) or 1
     places: dict[str, list[float]] = {"row": [], "share": []}
     agents: dict[int, dict[str, Any]] = {}
@@ -53,5 +53,5 @@ def measured(row: Mapping[str, Any], name: str, place: int) -> float | None:
 
 
 def _measured(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = row.get("training", {}).get("measured", {})
+    found: Mapping[str, Any] = (row.get("training") or {}).get("measured", {})
     return found

@@ -109,6 +109,7 @@ class Stages:
     collect: pipeline.Collect | pipeline.Receive = ABSENT
     learn: pipeline.Learn | pipeline.LearnRollout | pipeline.ApplyGradients = ABSENT
     inherit: pipeline.Inherit = ABSENT
+    report_training: pipeline.ReportTraining = ABSENT
     # on those that evaluate: evaluators, or if there are none, all
     evaluate: pipeline.Evaluate | pipeline.TakeReturns | pipeline.EvaluateApart = ABSENT
 
@@ -131,6 +132,7 @@ class Stages:
             self.collect, self.learn = make_learning(config, world, parts)
             self.inherit = pipeline.Inherit(world, parts.sampler, self.resize)
             self.inherit.agents = config.population.size
+            self.report_training = pipeline.ReportTraining(world, self.learn)
         # at a generation's end: fitness, one snapshot of all, and back to each
         self.champion = champion = pipeline.Champion(
             world, population, parts.episodes, directory, config
@@ -189,14 +191,6 @@ class Stages:
             ratio = self.learn.report()  # of this rank's agents
             if context.actors is not None:
                 context.actors["samples_per_insert"] = ratio
-
-    def report_training(self, context: pipeline.TrainingContext) -> None:
-        """At a generation's end the curves of all agents go to the main rank."""
-        if isinstance(self.learn, pipeline.Learn):
-            self.learn.measure(context)
-        world = self.gather.world
-        sent = world.trainers.gather(context.log.to_bytes())
-        context.training = None if sent is None else pipeline.join_logs(sent, world.data)
 
     def track(self, context: pipeline.TrainingContext) -> None:
         """W&B and TensorBoard read what was recorded."""

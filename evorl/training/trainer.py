@@ -7,6 +7,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from evorl.runs import LINEAGE, METRICS
 from evorl.training.actor_setup import act_as_rank, start_world
 from evorl.training.run import Run
 from evorl.training.score import Score, score_run
+from evorl.training.signals import stop_if_asked
 from evorl.training.start import Resume, as_begun, make_run, start_run
 
 MAIN, TRAINER, EVALUATOR = ("main",), ("trainer",), ("evaluator",)
@@ -149,6 +151,7 @@ def make_task(
     task.use(stages.inherit, every=end, filter_labels=TRAINER)
     task.use(save, every=end, filter_labels=TRAINER)
     task.use(hooks.stage("on_checkpoint"), every=end, filter_labels=MAIN)
+    task.use(partial(stop_if_asked, run.storage.directory), every=end, filter_labels=MAIN)
     task.use(stages.broadcast, every=end)
     task.use(hooks.stage("on_generation_begin"), every=end, filter_labels=MAIN)
     return task, save
