@@ -11,13 +11,14 @@ import pytest
 
 from evorl.cli import cli
 from evorl.reporting import server as serving
+from evorl.reporting.notes import read_notes
 from evorl.reporting.page import render, write_page
 from evorl.reporting.run_data import read_payload
 from evorl.runs import decimals
 from evorl.runs.directory import RunDirectory
 from tests.synthetic import FAMILY, birth, initial, make_run
 
-from .runs import finished, go_on, going, just_begun, metrics, with_actors
+from .runs import finished, go_on, going, just_begun, metrics, with_actors, with_curves
 
 pytestmark = pytest.mark.slow
 
@@ -344,6 +345,24 @@ def test_a_run_with_actors(visit, tmp_path, width, scheme):
     assert fits(page)
 
 
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_training_curves_within_generations(visit, tmp_path, width, scheme):
+    page = visit(report(tmp_path, with_curves(tmp_path).path), width, scheme)
+    for name in ("return", "length", "loss", "updates_per_step"):
+        line = path_of(page, f"training-{name}", "line")
+        assert len(re.findall("[ML]", line)) == 16  # four points of four generations
+        assert "generation" in hover(page, f"training-{name}")
+    heights = re.findall(r"[ML][\d.]+ ([\d.]+)", path_of(page, "training-return", "line"))
+    assert sorted(map(float, heights), reverse=True) == list(map(float, heights))  # it rises
+    assert len(re.findall("[ML]", path_of(page, "gradient_norm", "line"))) == 4
+    assert chart(page, "loss").count() == 0  # the finer one has taken its place
+    for axis in ("generation", "seconds"):
+        page.locator(f"input[value={axis}]").check(force=True)
+        page.wait_for_timeout(50)
+        assert len(re.findall("[ML]", path_of(page, "training-return", "line"))) == 16
+    assert fits(page)
+
+
 def test_digits_are_those_of_the_commands(chromium):
     random = np.random.default_rng(5)
     errors = 10.0 ** random.uniform(-9, 5, 300) * (random.random(300) > 0.1)
@@ -514,3 +533,75 @@ def test_all_agents_can_be_reached(visit, address):
         page.keyboard.press("ArrowRight")
     assert {int(text.split()[1]) for text in seen} == set(FAMILY)
     assert len(seen) == 10
+
+
+def names(page):
+    return page.locator("tr[data-run] td.main a").all_inner_texts()
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_runs_are_sorted_filtered_and_tagged(dashboard, visit, tmp_path, width, scheme):
+    expect = pytest.importorskip("playwright.sync_api").expect
+    page = visit(dashboard, width, scheme)
+    if width > 760:
+        page.locator("th").get_by_text("run", exact=True).click()
+    else:
+        page.get_by_label("sort by").select_option("run, rising")
+    assert names(page) == ["family", "going", "nested/begun"]
+    page.get_by_label("sort by").select_option("training steps, falling", force=True)
+    assert names(page) == ["going", "family", "nested/begun"]
+    page.get_by_label("only this state").select_option("stopped")
+    assert names(page) == ["going", "nested/begun"]
+    page.get_by_label("only this state").select_option("all states")
+
+    page.get_by_label("tags and note of going").click()
+    page.get_by_label("tags, with commas between them").fill("baseline, <b>lr</b>")
+    page.get_by_label("note", exact=True).fill("too slow")
+    page.get_by_text("save").click()
+    expect(page.locator("tr[data-run=going] .tag")).to_have_count(2)
+    assert read_notes(tmp_path / "runs" / "going") == (["baseline", "<b>lr</b>"], "too slow")
+    expect(page.get_by_label("only this tag")).to_be_visible()  # once newer data has come
+    page.get_by_label("only this tag").select_option("baseline")
+    assert names(page) == ["going"]
+    page.get_by_label("only this tag").select_option("all tags")
+    page.get_by_label("filter").fill("slow stopped")
+    assert names(page) == ["going"]
+    page.get_by_label("filter").fill("")
+    page.get_by_text("tick all shown").click()
+    assert "compare 3 runs" in page.locator("a.button").inner_text()
+    assert fits(page)
+
+
+def test_a_run_is_stopped_by_a_second_click(dashboard, visit, tmp_path):
+    expect = pytest.importorskip("playwright.sync_api").expect
+    directory = RunDirectory(tmp_path / "runs" / "going")
+    page = visit(dashboard)
+    assert page.get_by_label("stop going").count() == 0
+    with directory.locked():
+        button = page.get_by_label("stop going")
+        button.click()
+        assert not directory.asked_to_stop
+        button.click()
+        expect(page.get_by_text("stops after this generation")).to_be_visible()
+        assert directory.asked_to_stop
+
+
+def test_hundreds_of_runs(visit, tmp_path, chromium):
+    """All of them are found by filters; a hundred are drawn at first."""
+    for number in range(230):
+        make_run(tmp_path, f"run-{number}", score=float(number))
+    with serving.Dashboard(tmp_path, port=0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            page = visit(server.address)
+            assert len(names(page)) == 100
+            page.locator("th").get_by_text("score", exact=True).click()
+            assert names(page)[:2] == ["run-229", "run-228"]
+            page.get_by_text("show all 230").click()
+            assert len(names(page)) == 230
+            page.get_by_label("filter").fill("run-7")
+            assert len(names(page)) == 11
+        finally:
+            server.shutdown()
+            thread.join()

@@ -182,6 +182,35 @@ def test_tensorboard_has_every_generation(tracked):
     assert b"CartPole-v1" in config.tensor_proto.string_val[0]
 
 
+def test_training_has_curves_by_steps(tracked, session):
+    """Points within generations, in order, on both; means of all agents."""
+    expected = [
+        (step, np.mean([value for value in row if value is not None]))
+        for line in lines(tracked)
+        for step, row in zip(line["training"]["env_steps"], line["training"]["loss"], strict=True)
+        if any(value is not None for value in row)
+    ]
+    found = [(r["env_steps"], r["training/loss"]) for r in session.rows if "training/loss" in r]
+    assert found == [(step, pytest.approx(value)) for step, value in expected]
+    read = EventAccumulator(str(tracked / "tensorboard")).Reload()
+    events = [(event.step, event.value) for event in read.Scalars("training/loss")]
+    assert events == [(step, pytest.approx(value)) for step, value in expected]
+    last = lines(tracked)[-1]["training"]["measured"]
+    assert session.told[-1]["training/gradient_norm"] == pytest.approx(
+        np.mean(last["gradient_norm"])
+    )
+
+
+def test_every_agent_has_curves_and_hparams(tracked):
+    for id in births(tracked):
+        read = EventAccumulator(str(tracked / "tensorboard" / "agents" / f"{id:04d}")).Reload()
+        own = [line["fitness"] for (other, _), line in fitness(tracked).items() if other == id]
+        assert [event.value for event in read.Scalars("fitness/own")] == pytest.approx(own)
+        assert read.Scalars("fitness/highest")[0].value == pytest.approx(max(own))
+        (start,) = read.PluginTagToContent("hparams").keys() & {"_hparams_/session_start_info"}
+        assert start
+
+
 def test_actors_have_curves(home, tmp_path):
     path = run(tmp_path, OFFLINE, "tracking.tensorboard=true", *ACTORS)
     (session,) = sessions(path)
