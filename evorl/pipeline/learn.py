@@ -185,7 +185,8 @@ class LearnRollout:
         bury(self.world, population, alive)
         context.updates += int(learned.updates.sum())
         context.loss = np.where(learned.updates > 0, learned.loss, context.loss)
-        context.log.update(learned.updates, learned.loss * learned.updates)
+        total = np.where(learned.updates > 0, learned.loss * learned.updates, 0)
+        context.log.update(learned.updates, total)
 
     def _drawn(self, context: TrainingContext) -> tuple[Any, Sequence[SampleRequest]] | None:
         """What a rollout has to teach; None if it is not full, or not to be learned from."""

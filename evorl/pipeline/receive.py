@@ -250,7 +250,7 @@ class ApplyGradients:
             population.apply(self._mean(used, total), due.astype(np.int64))
         context.updates += int(due.sum())
         context.loss = np.where(due, loss / np.maximum(total, 1), context.loss)
-        context.log.update(due.astype(np.int64), context.loss)
+        context.log.update(due.astype(np.int64), np.where(due, context.loss, 0))
 
     def _mean(self, messages: list[ActorMessage], counts: Ints) -> list[torch.Tensor]:
         """For each group [P, D]; those ranks that train the same agents have a part of it each."""

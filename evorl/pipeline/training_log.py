@@ -46,9 +46,9 @@ class TrainingLog:
             self.sums["length"][at] += length
 
     def update(self, updates: npt.NDArray[np.int64], loss: Floats) -> None:
-        """Updates [P] that were made, with their losses [P], added up."""
+        """Updates [P] that were made, with their losses [P], added up; 0 where there is none."""
         self.sums["updates"][self.part] += updates
-        self.sums["loss"][self.part] += np.where(updates > 0, loss, 0)
+        self.sums["loss"][self.part] += loss
 
     def to_bytes(self) -> bytes:
         """For the main rank."""
