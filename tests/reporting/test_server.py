@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import threading
 
 import pytest
@@ -276,9 +277,12 @@ def test_a_dashboard_that_others_can_reach_only_reads(folder):
 
 
 def test_the_token_is_in_its_own_pages_alone(ask):
-    page = ask("/")[2].decode()
-    assert '"token":"' in page
-    assert "token" not in ask("/list")[2].decode()
+    (token,) = re.findall('"token":"([^"]{32})"', ask("/")[2].decode())
+    assert token in ask("/report?run=family")[2].decode()
+    for path in ("/list", "/data?run=family"):
+        status, headers, body = ask(path)
+        assert status == 200
+        assert token not in body.decode() + str(headers)
 
 
 def test_of_hundreds_of_runs_only_what_has_changed_is_read_again(folder, monkeypatch):
