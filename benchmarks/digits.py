@@ -67,7 +67,7 @@ RUNS = {
     ],
     "resumed": [*TRAIN, CARTPOLE, "seed=4", "replay.share=rank", "budget.env_steps=192000"],
 }
-TIMES = ("seconds", "steps_per_second", "shares")
+APART = ("seconds", "steps_per_second", "shares", "training")  # times, and curves
 
 
 def digest(values: Any) -> str:
@@ -94,7 +94,7 @@ def plain_metrics(line: dict[str, Any]) -> dict[str, Any]:
     if isinstance(line["hidden"], dict):
         (hidden,) = line["hidden"].values()
         line = line | {"hidden": hidden}
-    return {name: value for name, value in line.items() if name not in TIMES}
+    return {name: value for name, value in line.items() if name not in APART}
 
 
 def plain_lineage(line: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Algorithm, Floats, Hyperparameters, Ints, Loss, Trained
+from evorl.algorithms.base import Algorithm, Floats, Hyperparameters, Ints, Loss, Trained, mean_of
 from evorl.algorithms.hyperparameters import RATE, OnPolicy, Sends
 from evorl.algorithms.policies import (
     Choices,
@@ -66,6 +66,23 @@ class PolicyGradient(OnPolicy, Algorithm):
         policy = policy_of(networks, batch.obs)
         error = networks["value"](batch.obs).squeeze(2) - batch.returns
         return advantage, policy.log_prob(batch.action), rest_of(error, policy, hp)
+
+    def measures(
+        self, networks: Networks, targets: Networks, batch: Any, hp: Hyperparameters
+    ) -> dict[str, Tensor]:
+        """The values, how far they are from the returns, and the policy's entropy."""
+        return self.measured(networks, batch.obs, batch.returns, batch.weight)
+
+    def measured(
+        self, networks: Networks, obs: Tensor, returns: Tensor, weight: Tensor
+    ) -> dict[str, Tensor]:
+        """The same by returns [P, B] of observations [P, B, ...]."""
+        value = self.value(networks, obs)
+        return {
+            "value": mean_of(value, weight),
+            "value_loss": mean_of((value - returns).square(), weight),
+            "entropy": mean_of(policy_of(networks, obs).entropy(), weight),
+        }
 
     def greedy(self, networks: Networks, obs: Tensor) -> Tensor:
         """The likeliest actions [P, N, ...]."""

@@ -89,6 +89,12 @@ class Algorithm(Declaration):
         """The loss of an update on a Batch or RolloutBatch; autograd differentiates it."""
         raise TypeError(f"{type(self).__name__} has no loss")
 
+    def measures(
+        self, networks: Networks, targets: Networks, batch: Any, hp: Hyperparameters
+    ) -> dict[str, Tensor]:
+        """What of a batch is worth a curve beside the loss, such as Q values: [P] by name."""
+        return {}
+
     def greedy(self, networks: Networks, obs: Tensor) -> Tensor:
         """The best actions [P, N] for observations [P, N, ...], for scoring and exporting."""
         raise TypeError(f"{type(self).__name__} has no greedy policy")
@@ -149,6 +155,12 @@ class Algorithm(Declaration):
             if "loss" in vars(own):
                 return False
         return False
+
+
+def mean_of(values: Tensor, weight: Tensor) -> Tensor:
+    """Mean [P] of a batch's values [P, B], where there is a sample."""
+    there = (weight > 0).to(values.dtype)
+    return (values * there).sum(-1) / there.sum(-1).clamp(min=1)
 
 
 def discrete_actions(algorithm: Declaration, action: ActionSpec) -> int:

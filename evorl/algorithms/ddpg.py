@@ -20,6 +20,7 @@ from evorl.algorithms.base import (
     Loss,
     Trained,
     continuous_actions,
+    mean_of,
 )
 from evorl.algorithms.hyperparameters import RATE, TAU, OffPolicy
 from evorl.algorithms.noise import coloured_noise
@@ -66,6 +67,13 @@ class ActorCritic(OffPolicy, Algorithm):
         """The lower value of the target critics, [P, B]."""
         each = self.values(targets, obs, action)
         return torch.minimum(*each) if self.twin else each[0]
+
+    def measures(
+        self, networks: Networks, targets: Networks, batch: Batch, hp: Hyperparameters
+    ) -> dict[str, Tensor]:
+        """What the actor's own actions are worth."""
+        worth = self.worth(networks, batch.obs, self.greedy(networks, batch.obs))
+        return {"q_value": mean_of(worth, batch.weight)}
 
     def noise(
         self, random: np.random.Generator, shape: tuple[int, int], action: ActionSpec

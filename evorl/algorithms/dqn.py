@@ -23,6 +23,7 @@ from evorl.algorithms.base import (
     Loss,
     Trained,
     discrete_actions,
+    mean_of,
 )
 from evorl.algorithms.hyperparameters import OffPolicy
 from evorl.algorithms.policies import masked
@@ -122,6 +123,14 @@ class DQN(OffPolicy, Algorithm):
         else:
             each = priority * priority
         return (each * weight).sum(-1)
+
+    def measures(
+        self, networks: Networks, targets: Networks, batch: Batch, hp: Hyperparameters
+    ) -> dict[str, Tensor]:
+        """The highest Q values."""
+        q = networks["q"]
+        best = masked(q(batch.obs), q.mask(batch.obs)).amax(-1)
+        return {"q_value": mean_of(best, batch.weight)}
 
     def greedy(self, networks: Networks, obs: Tensor) -> Tensor:
         """The action of the highest Q value among those that are allowed, [P, N]."""

@@ -104,6 +104,16 @@ class IMPALA(PolicyGradient):
         loss = rest_of(value - target, policy, hp) - advantage * log_prob
         return Loss((loss * weight).sum(-1))
 
+    def measures(
+        self, networks: Networks, targets: Networks, batch: UnrollBatch, hp: Hyperparameters
+    ) -> dict[str, Tensor]:
+        """The values, how far they are from V-trace's targets, and the policy's entropy."""
+        obs, value = batch.obs.flatten(1, 2), self.value(networks, batch.obs.flatten(1, 2))
+        next_value = self.value(networks, batch.next_obs.flatten(1, 2))
+        log_prob = self.log_prob(networks, obs, batch.action.flatten(1, 2))
+        target, _ = self.traced(log_prob, value, next_value, batch, hp)
+        return self.measured(networks, obs, target, batch.weight.flatten(1, 2))
+
     def traced(
         self,
         log_prob: Tensor,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from evorl.algorithms.base import Hyperparameters, Loss, Trained, continuous_actions
+from evorl.algorithms.base import Hyperparameters, Loss, Trained, continuous_actions, mean_of
 from evorl.algorithms.ddpg import RANDOM, ActorCritic
 from evorl.algorithms.hyperparameters import TAU
 from evorl.algorithms.policies import squashed_log_prob
@@ -68,6 +68,17 @@ class SAC(ActorCritic):
         entropy = -log_temperature * (log_prob.detach() + goal_entropy)
         each = squared + actor + entropy
         return Loss((each * batch.weight).sum(-1), errors[0].detach())
+
+    def measures(
+        self, networks: Networks, targets: Networks, batch: Batch, hp: Hyperparameters
+    ) -> dict[str, Tensor]:
+        """What the actor's own actions are worth, their entropy, and the temperature."""
+        own, log_prob = self._sample(networks, batch.obs, batch.noise.chunk(2, -1)[1])
+        return {
+            "q_value": mean_of(self.worth(networks, batch.obs, own), batch.weight),
+            "entropy": -mean_of(log_prob, batch.weight),
+            "temperature": networks.parameter("log_temperature").squeeze(1).exp(),
+        }
 
     def _policy(self, networks: Networks, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Means and logarithms of spreads, before the tanh, [P, B, A] each."""

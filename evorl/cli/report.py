@@ -15,9 +15,10 @@ from evorl.cli.shared import OPEN, PATH, RUNS, output
 def report(runs: tuple[Path, ...], output: Path | None, show: bool) -> None:
     """Write a report of the run directory RUN: one HTML file that needs no network.
 
-    It shows the score, the fitness of all agents, the family tree, hyperparameters, mutations,
-    architectures, exploration and loss, and how to train it again. Works while the run trains, too.
-    Several runs are compared, and so are those of a group. docs/report.md says how to read it.
+    It shows the score, the fitness of all agents, the family tree, hyperparameters and which of
+    them mattered, mutations, architectures, training curves, and how to train it again. Works while
+    the run trains, too. Several runs are compared, and so are those of a group. docs/report.md says
+    how to read it.
 
     \b
     evorl report runs/cartpole --open
@@ -57,9 +58,9 @@ def report(runs: tuple[Path, ...], output: Path | None, show: bool) -> None:
 def dashboard(folder: Path, port: int, host: str, show: bool) -> None:
     """Show all runs in the folder RUNS (runs, if left out) in a browser, until Ctrl-C.
 
-    A run's page is that of `evorl report`, and follows the run while it trains. The dashboard only
-    reads, and never anything outside of the folder. To see it from another machine, better keep to
-    this one and use `ssh -L 8000:localhost:8000 MACHINE`: --host has no password.
+    A run's page is that of `evorl report`, and follows the run while it trains. Runs can be tagged,
+    and stopped after their generation; with --host, which has no password, they can only be read.
+    To see it from another machine, better use `ssh -L 8000:localhost:8000 MACHINE`.
 
     \b
     evorl dashboard

@@ -201,6 +201,22 @@ class Sampler:
         weight, noise = self._weights(layout, drawn), self._normals(layout)
         return Samples(**items, weight=weight, slots=index, noise=noise)
 
+    def peek(
+        self, requests: Sequence[SampleRequest], streams: Sequence[np.random.Generator]
+    ) -> Samples:
+        """Batches drawn evenly, by other random streams: what is drawn later stays the same."""
+        layout, kept = self._layout(requests), self._generators
+        self._generators = list(streams)
+        try:
+            drawn = self._uniforms(layout) * self._sizes()[layout.agents]
+            noise = self._normals(layout)
+        finally:
+            self._generators = kept
+        slots = layout.padding.copy()
+        slots[layout.positions] = self._first_slots[layout.agents] + drawn.astype(np.int64)
+        index = torch.from_numpy(slots).to(self.buffer.device)
+        return Samples(**self.buffer.gather(index), weight=layout.scale, slots=index, noise=noise)
+
     def update_priorities(
         self, td_errors: Sequence[Tensor], alive: BoolArray | None = None
     ) -> None:

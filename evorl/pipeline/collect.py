@@ -24,6 +24,7 @@ from evorl.experience import (
 from evorl.networks import NORMALIZER
 from evorl.pipeline.budget import generation_ends
 from evorl.pipeline.training_context import TrainingContext, count_failures, warn_dead
+from evorl.pipeline.training_log import TrainingLog
 from evorl.population import Population, first_errors
 from evorl.runs import serialise
 from evorl.seeding import generator, integers
@@ -187,10 +188,10 @@ class Collect:
     def _count(self, context: TrainingContext, step: Step) -> None:
         valid = np.ones(len(step.reward), dtype=bool) if step.valid is None else step.valid
         # an agent's own steps are those on all ranks that train it
-        context.new_steps = self.world.sum_over_replicas(valid.reshape(-1, self.num_envs).sum(1))
-        context.agent_steps = context.agent_steps + context.new_steps
+        own = valid.reshape(-1, self.num_envs).sum(1)
+        context.count_steps(self.world.sum_over_replicas(own))
         context.episodes += int(((step.terminated | step.truncated) & valid).sum())
-        self.returns.add(step, valid)
+        self.returns.add(step, valid, context.log)
 
 
 class EpisodeReturns:
@@ -203,11 +204,12 @@ class EpisodeReturns:
     def resize(self, agents: int) -> None:
         """Nothing has ended yet of so many agents."""
         self._running = np.zeros(agents * self.num_envs)
+        self._lengths = np.zeros(agents * self.num_envs, np.int64)
         self.ended: list[list[float]] = [[] for _ in range(agents)]  # of each agent, in order
 
     def clear(self) -> None:
         """A generation begins: episodes that were running are cut, and do not count."""
-        self._running[:] = 0
+        self._running[:] = self._lengths[:] = 0
         self.ended = [[] for _ in self.ended]
 
     def take(self) -> list[list[float]]:
@@ -215,14 +217,17 @@ class EpisodeReturns:
         ended, self.ended = self.ended, [[] for _ in self.ended]
         return ended
 
-    def add(self, step: Step, valid: Bools) -> None:
+    def add(self, step: Step, valid: Bools, log: TrainingLog) -> None:
         """Count a step of every slot, where it is one."""
         self._running += np.where(valid, step.reward, 0)
+        self._lengths += valid
         over = step.terminated | step.truncated
         if over.any():
             for slot in np.flatnonzero(over & valid):
-                self.ended[slot // self.num_envs].append(float(self._running[slot]))
-            self._running[over] = 0
+                agent, total = int(slot) // self.num_envs, float(self._running[slot])
+                self.ended[agent].append(total)
+                log.episode(agent, total, int(self._lengths[slot]))
+            self._running[over] = self._lengths[over] = 0
 
 
 class CollectRollout(Collect):

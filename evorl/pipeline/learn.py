@@ -21,6 +21,7 @@ from evorl.experience import (
     RolloutSampler,
     Sampler,
     SampleRequest,
+    Samples,
     UnrollSampler,
     linear_beta,
     scaled_rewards,
@@ -28,6 +29,7 @@ from evorl.experience import (
 from evorl.pipeline.budget import generation_ends
 from evorl.pipeline.training_context import TrainingContext, warn_dead
 from evorl.population import Population
+from evorl.seeding import generator
 
 DIVERGED = "its loss is no longer finite"
 MOST_BYTES = 256 * 2**20  # of one gather: images are gathered in several parts
@@ -47,11 +49,13 @@ class Learn:
         updates: int = 1,
         samples_per_insert: float | None = None,
         counts_all: bool = False,
+        seed: int = 0,
     ) -> None:
         """With a ratio of samples to inserts updates follow from that, not from `learn_step`.
 
         If all steps count that enter a replay, agents learn as much from those of others.
         """
+        self.seed = seed
         self._all_ready, self._least = False, 1  # items of a replay that can be learned from
         self.world, self.population = world, population
         self.buffer, self.sampler = buffer, sampler
@@ -74,6 +78,22 @@ class Learn:
         if made := sum(total.tolist()):
             context.updates += made
             context.loss = np.where(total > 0, loss / np.maximum(total, 1), context.loss)
+            context.log.update(total, loss)
+
+    def measure(self, context: TrainingContext) -> None:
+        """At a generation's end: what agents think of one batch each, drawn for nothing else."""
+        population = self.population
+        if not (self._all_ready and self.sampler.lasting):
+            return
+        keys = (
+            (context.generation, genome.id, *self.world.replica) for genome in population.genomes
+        )
+        streams = [generator(self.seed, "measure", *key) for key in keys]
+        requests = population.requests(np.ones(population.size, np.int64))
+        with context.timer("update"):
+            samples = self.sampler.peek(requests, streams)
+            samples = Samples(*(own.to(population.device) for own in samples))
+            context.log.measured = population.measure(samples, requests)
 
     def refill(self, context: TrainingContext) -> None:
         """Before a run resumes: replays that were not kept fill up first, as when it began.
@@ -172,11 +192,15 @@ class LearnRollout:
             return
         alive = population.alive.copy()
         with context.timer("update"):
+            if not context.log.measured:  # the first of a generation
+                context.log.measured = population.measure(*drawn)
             learned = population.learn(*drawn)
         self._forget()
         bury(self.world, population, alive)
         context.updates += int(learned.updates.sum())
         context.loss = np.where(learned.updates > 0, learned.loss, context.loss)
+        total = np.where(learned.updates > 0, learned.loss * learned.updates, 0)
+        context.log.update(learned.updates, total)
 
     def _drawn(self, context: TrainingContext) -> tuple[Any, Sequence[SampleRequest]] | None:
         """What a rollout has to teach; None if it is not full, or not to be learned from."""

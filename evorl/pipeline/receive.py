@@ -124,18 +124,17 @@ class Receive:
             context.exploration = fields["exploration"].numpy().copy()
             new += fields["steps"].numpy()
             ends = np.cumsum(fields["returned"].numpy())[:-1]
-            for own, ended in zip(
-                np.split(fields["returns"].numpy(), ends), self.returns.ended, strict=True
-            ):
-                ended.extend(own.tolist())
+            for agent, own in enumerate(np.split(fields["returns"].numpy(), ends)):
+                self.returns.ended[agent].extend(own.tolist())
+                for total in own.tolist():
+                    context.log.episode(agent, total)
             for slot, trace in fields["failures"]:
                 self.failures.add(slot, [trace])
             self._observe(fields)
         count_failures(context, self.failures)
         self._bury(messages)
         # an agent's own steps are those of all who play for it
-        context.new_steps = self.world.sum_over_replicas(new)
-        context.agent_steps = context.agent_steps + context.new_steps
+        context.count_steps(self.world.sum_over_replicas(new))
 
     def _observe(self, fields: dict[str, Any]) -> None:
         """Statistics take in what the actor's copy of them has.
@@ -251,6 +250,7 @@ class ApplyGradients:
             population.apply(self._mean(used, total), due.astype(np.int64))
         context.updates += int(due.sum())
         context.loss = np.where(due, loss / np.maximum(total, 1), context.loss)
+        context.log.update(due.astype(np.int64), np.where(due, context.loss, 0))
 
     def _mean(self, messages: list[ActorMessage], counts: Ints) -> list[torch.Tensor]:
         """For each group [P, D]; those ranks that train the same agents have a part of it each."""

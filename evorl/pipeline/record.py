@@ -7,6 +7,7 @@ from typing import Any
 from evorl.evolution import MEAN, Fitness, FitnessLine
 from evorl.pipeline.snapshot import Snapshot
 from evorl.pipeline.training_context import TrainingContext
+from evorl.pipeline.training_log import curves_of
 from evorl.reporting import Console, Evaluated, actors_line, headline, hyperparameter_line, ranking
 from evorl.runs import RunDirectory
 
@@ -59,7 +60,15 @@ class Record:
             },
             "shares": {name: round(share, 4) for name, share in context.timer.shares().items()},
             **({} if context.actors is None else {"actors": context.actors}),
+            **self._training(context),
         }
+
+    def _training(self, context: TrainingContext) -> dict[str, Any]:
+        """The generation's curves, by steps."""
+        if context.training is None:
+            return {}
+        before, after = context.before["env_steps"], context.snapshot.env_steps
+        return {"training": curves_of(context.training, before, after)}
 
     def _fitness_lines(self, snapshot: Snapshot) -> list[dict[str, Any]]:
         errors = self.fitness.errors(snapshot.returns)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from evorl.actors import ActorMessage
 from evorl.envs import Failures, with_trace
 from evorl.pipeline.snapshot import COUNTS, Progress, Snapshot
+from evorl.pipeline.training_log import TrainingLog
 
 Floats = npt.NDArray[np.float64]
 
@@ -75,17 +76,26 @@ class TrainingContext(Progress):
     scored: Scored | None = field(default=None, repr=False)  # if there are evaluators
     received: list[ActorMessage] = field(default_factory=list, repr=False)  # if there are actors
     actors: dict[str, Any] | None = None  # what there is to tell of them, at a generation's end
+    training: TrainingLog | None = field(default=None, repr=False)  # the main rank's: of all agents
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.new_steps = np.zeros(self.agents, dtype=np.int64)  # of the current iteration
         self.before = dict.fromkeys(COUNTS, 0)  # counts of all ranks when the generation began
+        self.log = TrainingLog(self.agents)  # of this rank's agents, since then
 
     def begin_generation(self, snapshot: Progress, own: slice) -> None:
         """Go on from where all ranks together are; what is counted from now on is this rank's."""
         self.take(snapshot, own)
         self.new_steps = np.zeros_like(self.agent_steps)
         self.before = {name: getattr(self, name) for name in COUNTS}
+        self.log = TrainingLog(len(self.agent_steps))
+
+    def count_steps(self, new_steps: npt.NDArray[np.int64]) -> None:
+        """Own steps [P] of this iteration, on all ranks that train an agent."""
+        self.new_steps = new_steps
+        self.agent_steps = self.agent_steps + new_steps
+        self.log.step(self.iteration - self.begins, self.ends - self.begins, new_steps)
 
 
 def count_failures(progress: Progress, failures: Failures) -> None:

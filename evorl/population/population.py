@@ -29,6 +29,7 @@ from evorl.networks import (
 from evorl.population.compiled import CompiledRounds
 from evorl.population.group import AgentState, Group, newborn
 from evorl.population.grouping import Kind, kinds_of
+from evorl.population.measures import measure
 from evorl.population.optimizer import RoundPlanner
 from evorl.population.statistics import KeepsStatistics, joined
 from evorl.population.update import AnySamples, apply_gradients, compute_gradients, eager_round
@@ -327,6 +328,21 @@ class Population(KeepsStatistics):
             found = compute_gradients(self.groups, self.algorithm, parts)
         loss = joined([own.loss for own in found if own.loss is not None]).cpu().double()
         return GroupGradients([own.gradient.clone() for own in found], loss.numpy()[self._places])
+
+    @torch.no_grad()
+    def measure(self, samples: AnySamples, requests: Sequence[SampleRequest]) -> dict[str, Floats]:
+        """What the first update of a round would show beside its loss, by name, [P] each.
+
+        NaN where nothing is known of an agent. Nobody moves.
+        """
+        measured: dict[str, Floats] = {}
+        parts = split_groups(samples, requests)
+        with self._precision():
+            for group, numbers, own in zip(self.groups, self.members, parts, strict=True):
+                for name, values in measure(group, self.algorithm, own).items():
+                    found = measured.setdefault(name, np.full(self.size, np.nan))
+                    found[numbers] = values.double().cpu().numpy()
+        return {name: np.where(self.alive, own, np.nan) for name, own in measured.items()}
 
     @torch.no_grad()
     def apply(self, gradients: Sequence[Tensor], updates: Ints) -> None:

@@ -10,7 +10,11 @@ import numpy as np
 
 from evorl.config import RunConfig
 from evorl.evolution import Lineage, parse_line
+from evorl.reporting.importance import find_importance, sizes_of
+from evorl.reporting.training_data import CURVES
 from evorl.runs import LINEAGE, METRICS, interquartile_mean, read_lines
+
+MOST_ROWS = 10_000  # of W&B's tables
 
 
 class RunReader:
@@ -32,6 +36,55 @@ class RunReader:
         for line in self._new_lines(METRICS):
             self.latest = json.loads(line)
             yield self.values(self.latest) | self._mutations(self.latest)
+
+    def points(self) -> list[dict[str, float]]:
+        """Training curves within the generation read last: means of all agents, by steps."""
+        told = self.latest.get("training", {"env_steps": []})
+        found = []
+        for k, step in enumerate(told["env_steps"]):
+            means = {f"training/{name}": _mean(told[name][k]) for name in CURVES}
+            known = {name: value for name, value in means.items() if value is not None}
+            found.append({"env_steps": float(step)} | known)
+        return found
+
+    def evaluations(self) -> tuple[list[str | int], list[list[Any]]]:
+        """Names of columns, and a row for every evaluation of an agent: for parallel coordinates.
+
+        Of too many some are left out, evenly.
+        """
+        lines, found = self._all_lines(), list[dict[str, Any]]()
+        moving = self._names(lines)
+        for line in lines:
+            for place, id in enumerate(line["ids"]):
+                genome = self.lineage.births[id].genome
+                own = {name: line["hyperparameters"][name][place] for name in moving}
+                about = {"generation": line["generation"], "agent": id, "parent": genome.parent}
+                fitness = {"fitness": line["fitness"][place]}
+                found.append(about | own | sizes_of(genome) | fitness)
+        kept = found[:: -(-len(found) // MOST_ROWS) or 1]
+        return list(found[0]) if found else [], [list(one.values()) for one in kept]
+
+    def importance(self) -> dict[str, float]:
+        """What each hyperparameter tells of fitness, with its interval, by name."""
+        lines, found = self._all_lines(), dict[str, float]()
+        for what, own in find_importance(lines, self.lineage, self._names(lines)).items():
+            if own is not None:
+                for name, values in {"explained": own.explained, **own.features}.items():
+                    place = f"importance/{what}/{name}"
+                    found |= zip((place, f"{place}_low", f"{place}_high"), values, strict=True)
+        return found
+
+    def _all_lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in read_lines(self.path / METRICS)]
+
+    def _names(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Hyperparameters that are not the same for all agents at all times."""
+        known = lines[0]["hyperparameters"] if lines else {}
+        return [
+            name
+            for name in known
+            if len({value for line in lines for value in line["hyperparameters"][name]}) > 1
+        ]
 
     def _new_lines(self, name: str) -> list[bytes]:
         """Whole lines of a file that were not there at the last call."""
@@ -61,6 +114,8 @@ class RunReader:
             found[f"{name}/units"] = fmean(map(sum, each))
         found |= {f"time/{stage}": share for stage, share in line["shares"].items()}
         found |= _actors(line)
+        measured = line.get("training", {}).get("measured", {})
+        found |= {f"training/{name}": _mean(values) for name, values in measured.items()}
         found |= self._fitness(line)
         return {name: float(value) for name, value in found.items() if value is not None}
 

@@ -21,7 +21,8 @@ from evorl.runs import atomic_write, read_bytes, run_error
 MARK = "<!doctype html>\n<!-- evorl report -->\n"  # by which a report knows its own
 ORDER = (  # of the scripts, which become one
     "dom format scale colour view tooltip chart lines headline fitness tree hyperparameters"
-    " mutations architectures training actors config run bands compare runs main"
+    " parallel importance mutations architectures training actors config"
+    " run bands compare notes runs main"
 )
 SCRIPTS = tuple(f"{name}.js" for name in ORDER.split())
 ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}

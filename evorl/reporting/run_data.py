@@ -15,8 +15,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 from evorl.evolution import Lineage, describe_architectures, left
+from evorl.reporting.importance import find_importance, sizes_of
 from evorl.reporting.page import plain
 from evorl.reporting.seed_bands import seed_bands
+from evorl.reporting.training_data import measured, measured_names, training_curves
 from evorl.runs import (
     CONFIG,
     METRICS,
@@ -71,11 +73,16 @@ def read_run(directory: RunDirectory) -> dict[str, Any]:
         rows = [parse_json(line) for line in read_lines(path / METRICS)]
         lineage = directory.lineage()
         fixed, moving = _hyperparameters(rows, spaces)
+        points, curves = training_curves(rows)
         measured = {
             "headline": _headline(directory, rows),
             "rows": _columns(rows),
             "actors": _actors(rows, state.actors),
-            "agents": list(_agents(rows, lineage, moving)),
+            "points": points,
+            "agents": [
+                own | {"training": curves.get(own["id"])} for own in _agents(rows, lineage, moving)
+            ],
+            "importance": _importance(rows, lineage, list(moving)),
         }
     best = _best(directory, lineage)
     return {
@@ -147,6 +154,7 @@ def _agents(rows: Rows, lineage: Lineage, moving: Mapping[str, str]) -> Iterator
         for place, id in enumerate(row["ids"]):
             starts.setdefault(id, number)
             lives[id].append((row, place))
+    names = measured_names(rows)
     if unborn := lives.keys() - lineage.births.keys():
         raise ValueError(f"agent {min(unborn)} is not in the lineage")
     for id, birth in lineage.births.items():
@@ -162,16 +170,26 @@ def _agents(rows: Rows, lineage: Lineage, moving: Mapping[str, str]) -> Iterator
             "mutation": genome.mutation,
             "change": birth.change,
             "architecture": describe_architectures(genome),
+            "sizes": sizes_of(genome),
             "start": starts.get(id),
             "fitness": [row["fitness"][place] for row, place in life],
             "error": [errors.get(row["generation"]) for row, _ in life],
             "loss": [row["loss"][place] for row, place in life],
             "exploration": [row["exploration"][place] for row, place in life],
+            "measured": {
+                name: [measured(row, name, place) for row, place in life] for name in names
+            },
             "hyperparameters": {
                 name: _constant([row["hyperparameters"][name][place] for row, place in life])
                 for name in moving
             },
         }
+
+
+def _importance(rows: Rows, lineage: Lineage, names: Sequence[str]) -> dict[str, Any]:
+    """What each hyperparameter tells of fitness, and of what was gained in a generation."""
+    found = find_importance(rows, lineage, names)
+    return {what: None if own is None else own._asdict() for what, own in found.items()}
 
 
 def _constant(values: list[float]) -> list[float] | float:

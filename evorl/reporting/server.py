@@ -1,13 +1,15 @@
 """The dashboard: the report's page over HTTP, for this machine unless --host says otherwise.
 
-It only ever reads, and nothing outside of its folder: an address names runs that were found there.
-It answers GET only, and knows four addresses: / and /list (all runs, as a page and as data),
-/report and /data (some of them: ?run=NAME&run=NAME).
+It reads nothing outside of its folder: an address names runs that were found there. GET knows four
+addresses: / and /list (all runs, as a page and as data), /report and /data (some of them:
+?run=NAME&run=NAME). POST knows two, /notes and /stop, for this machine only, and only with the
+token that its own pages have: so no other site can make a browser ask for that.
 """
 
 import ipaddress
 import json
 import os
+import secrets
 import socket
 import sys
 import zlib
@@ -22,6 +24,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from evorl import __version__
 from evorl.errors import EvorlError, RunError
+from evorl.reporting.notes import NOTES, parse_notes, read_notes, write_notes
 from evorl.reporting.page import plain, render
 from evorl.reporting.run_data import payload
 from evorl.runs import (
@@ -34,10 +37,12 @@ from evorl.runs import (
     LOCK,
     METRICS,
     SCHEDULE,
+    STOP,
     SUMMARY,
     RunDirectory,
     is_run,
     last_change,
+    parse_json,
     reason,
     run_error,
     runs_below,
@@ -45,6 +50,8 @@ from evorl.runs import (
 )
 
 FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, FAILURE, SCHEDULE, LOCK, CHECKPOINTS, BEST, BEST_AGENT)
+FILES += (NOTES, STOP)
+MOST_BYTES = 65_536  # of what a page sends
 MILLISECONDS = 3000  # between two questions of a page for newer data
 HEADERS = {
     "Cache-Control": "no-store",
@@ -85,7 +92,8 @@ def list_entry(name: str, path: Path) -> dict[str, Any]:
     """What a list shows of a run."""
     run = state_of(path)
     shown = {"name": name, "path": str(path), "env": run.env or "", "changed": int(run.changed)}
-    return dict(plain(run._asdict() | shown))
+    asked = run.state == "running" and RunDirectory(path).asked_to_stop
+    return dict(plain(run._asdict() | shown | read_notes(path)._asdict() | {"stopping": asked}))
 
 
 class Dashboard(ThreadingTCPServer):
@@ -101,12 +109,22 @@ class Dashboard(ThreadingTCPServer):
         if is_run(folder):
             raise run_error(folder, "is a run; give the folder that it is in, or use evorl report")
         self.folder, self.host = folder, host
+        self._entries: dict[str, tuple[str, dict[str, Any]]] = {}  # of the list, by name
         try:
             self.address_family = socket.getaddrinfo(host, port)[0][0]
             super().__init__((host, port), _Handler)
         except OSError as error:
             problem = f"cannot be used: {reason(error).lower()}; choose another, or --port 0"
             raise RunError(f"--host {host} --port {port}: {problem}") from None
+        # what lets a page write; where others may read the page, nobody may
+        self.token = None if self.public else secrets.token_urlsafe(24)
+
+    def entry(self, name: str, run: RunDirectory) -> dict[str, Any]:
+        """A run's place in the list; it is read again only when one of its files has changed."""
+        tag = fingerprint([run])
+        if name not in self._entries or self._entries[name][0] != tag:
+            self._entries[name] = (tag, list_entry(name, run.path))
+        return self._entries[name][1]
 
     @property
     def address(self) -> str:
@@ -173,17 +191,64 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_MODIFIED, "", "", tag)
             return
         if lists:
-            listed = [list_entry(name, run.path) for name, run in runs.items()]
+            listed = [self.server.entry(name, run) for name, run in runs.items()]
             data = {"folder": str(folder), "runs": listed}
         else:
             data = payload(runs)
         if address.path in ("/", "/report"):
             live = {"url": url, "milliseconds": MILLISECONDS, "tag": tag}
+            live["token"] = self.server.token
             kind = "list" if lists else "report"
             page = render({"kind": kind, "data": data, "live": live}, f"{title} – evorl")
             self._send(HTTPStatus.OK, "text/html", page)
         else:
             self._send(HTTPStatus.OK, "application/json", json.dumps(data, allow_nan=False), tag)
+
+    def do_POST(self) -> None:
+        """Tags and notes, and the wish that a run stops; nothing else can be changed."""
+        try:
+            self._refuse_strangers()
+            size = int(self.headers.get("Content-Length", "0"))
+            if not 0 <= size <= MOST_BYTES:
+                raise ValueError(f"a message has at most {MOST_BYTES} bytes")
+            self._write(parse_json(self.rfile.read(size)))
+        except PermissionError as error:
+            self._refuse(HTTPStatus.FORBIDDEN, error)
+        except (EvorlError, OSError, ValueError) as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, error)
+        else:
+            self._send(HTTPStatus.OK, "application/json", "{}")
+
+    def _refuse_strangers(self) -> None:
+        """PermissionError for whoever does not come from a page of this dashboard."""
+        host, token = self.headers.get("Host", ""), self.server.token
+        if token is None:
+            raise PermissionError("others can reach this dashboard: it can only be read")
+        origin = self.headers.get("Origin", f"http://{host}")
+        if not self.server.allows(host) or origin != f"http://{host}":
+            raise PermissionError("not a page of this dashboard")
+        if not secrets.compare_digest(
+            self.headers.get("X-Evorl-Token", "").encode(), token.encode()
+        ):
+            raise PermissionError("not the token of this dashboard; load its page again")
+
+    def _write(self, message: Any) -> None:
+        runs = find_inside(self.server.folder)
+        name = message.get("run") if isinstance(message, dict) else None
+        if not isinstance(name, str) or name not in runs:
+            raise RunError("there is no such run here")
+        if self.path == "/notes":
+            write_notes(runs[name].path, parse_notes(message))
+        elif self.path == "/stop":
+            if not runs[name].running:
+                raise RunError("nobody trains this run now")
+            runs[name].ask_to_stop()
+        else:
+            raise RunError("there is no such address here")
+
+    def _refuse(self, status: HTTPStatus, error: Exception) -> None:
+        self.close_connection = True  # what was sent may not have been read
+        self._send(status, "text/plain", str(error))
 
     def _send(self, status: HTTPStatus, kind: str, text: str, tag: str | None = None) -> None:
         body = text.encode("utf-8", "backslashreplace")

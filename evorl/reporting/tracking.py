@@ -18,10 +18,14 @@ from accelerate.tracking import TensorBoardTracker, WandBTracker  # type: ignore
 
 from evorl.config import RunConfig, TrackingConfig, dump_config
 from evorl.errors import ConfigError, one_line
+from evorl.reporting.agent_curves import AgentCurves
 from evorl.reporting.console import Console
 from evorl.reporting.curves import RunReader
+from evorl.reporting.page import render
+from evorl.reporting.run_data import read_payload
 from evorl.runs import BEST, FACTS, WEIGHTS, RunDirectory, atomic_write
 
+SLOTS = 8
 WANDB, TENSORBOARD, IDENTITY = "wandb", "tensorboard", "wandb.json"  # in the run's folder
 
 
@@ -50,6 +54,7 @@ class TensorBoard:
     def begin(self) -> None:
         """Start, with the configuration."""
         self.tracker.start()
+        self.agents = AgentCurves(self.path / TENSORBOARD, type(self.tracker.writer))
         indented = "".join(f"    {line}\n" for line in dump_config(self.config).splitlines())
         self.tracker.log({"config": indented}, step=0)
         self.console.say(f"TensorBoard:  tensorboard --logdir {self.path / TENSORBOARD}")
@@ -57,7 +62,10 @@ class TensorBoard:
     def follow(self) -> None:
         """Log the generations that are new in the run's files."""
         for row in self.reader.new_rows():
+            for point in self.reader.points():
+                self.tracker.log(point, step=int(point["env_steps"]))
             self.tracker.log(row, step=int(row["env_steps"]))
+            self.agents.follow(self.reader.latest, self.reader.lineage)
 
     def end(self, final: dict[str, float]) -> None:
         """The final figures."""
@@ -65,6 +73,7 @@ class TensorBoard:
 
     def close(self, finished: bool) -> None:
         """No more will come; `finished`: the run has its score."""
+        self.agents.close()
         self.tracker.finish()
 
     def abandon(self, error: Exception) -> None:
@@ -74,8 +83,9 @@ class TensorBoard:
 class WeightsAndBiases:
     """A run on W&B: online one, however often it is resumed; offline a log of all of it.
 
-    W&B's own step is the generation, so that a run that resumes knows from the last step what is
-    there already. Curves have the environment steps as their x axis.
+    A generation has `SLOTS` of W&B's own steps, the last of them for its figures: so a run that
+    resumes knows from the last step what is there already. Curves have the environment steps as
+    their x axis.
     """
 
     name = "W&B"
@@ -146,8 +156,11 @@ class WeightsAndBiases:
     def follow(self) -> None:
         """Log the generations that are new in the run's files and on W&B."""
         for row in self.reader.new_rows():
-            if (step := int(row["generation"])) >= self._free:
-                self.tracker.log(row, step=step, commit=True)
+            last = SLOTS * int(row["generation"]) + SLOTS - 1
+            points = self.reader.points()[: SLOTS - 1]
+            for step, own in [*enumerate(points, last + 1 - SLOTS), (last, row)]:
+                if step >= self._free:
+                    self.tracker.log(own, step=step, commit=True)
 
     def end(self, final: dict[str, float]) -> None:
         """The final figures, and the best agent."""
@@ -164,6 +177,18 @@ class WeightsAndBiases:
             for name in (WEIGHTS, FACTS):
                 artifact.add_file(str(self.path / BEST / name), name=name)
             self.run.log_artifact(artifact)
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Every evaluation as a table, what mattered, and the report with its charts."""
+        import wandb
+
+        columns, rows = self.reader.evaluations()
+        self.run.summary.update(self.reader.importance())
+        data = read_payload([self.path])
+        page = render({"kind": "report", "data": data, "live": None}, self.path.name)
+        self.run.summary["agents"] = wandb.Table(columns=columns, data=rows)
+        self.run.summary["report"] = wandb.Html(page, inject=False)
 
     def close(self, finished: bool) -> None:
         """Wait, but not long, until everything is written or uploaded."""

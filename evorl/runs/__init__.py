@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         LOCK,
         METRICS,
         SCHEDULE,
+        STOP,
         SUMMARY,
         TOKEN,
         RunDirectory,

@@ -39,6 +39,7 @@ BEST_AGENT, FAILURE = f"{BEST}/agent.json", "failure.json"
 LINEAGE, METRICS, SCHEDULE, LOCK = "lineage.jsonl", "metrics.jsonl", "schedule.yaml", ".lock"
 TOKEN = "actors-token"  # what lets actors join
 GROUP = "group.yaml"  # in a folder of runs that belong together
+STOP = "stop"  # that somebody has asked for it; the run looks when it has written a checkpoint
 # All that a run writes before config.yaml, which says that it has begun.
 BEFORE_CONFIG = {LINEAGE, SCHEDULE, f"{CONFIG}.new", f"{SCHEDULE}.new", LOCK}
 LOCK_WAIT = 0.25  # seconds: another process may only be looking whether the lock is held
@@ -169,6 +170,16 @@ class RunDirectory:
         """It trains from now on: what goes wrong is its failure, and one from before is over."""
         self._trains = True
         (self.path / FAILURE).unlink(missing_ok=True)
+        (self.path / STOP).unlink(missing_ok=True)  # it was asked of an earlier process
+
+    def ask_to_stop(self) -> None:
+        """The process that trains this run stops when it has written its next checkpoint."""
+        atomic_write(self.path / STOP, "")
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether it is to stop, and has not yet."""
+        return (self.path / STOP).exists()
 
     def _write_failure(self, error: Exception) -> None:
         failure = Failure(one_line(raised(error)), lasting=False)

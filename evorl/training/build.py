@@ -109,6 +109,7 @@ class Stages:
     collect: pipeline.Collect | pipeline.Receive = ABSENT
     learn: pipeline.Learn | pipeline.LearnRollout | pipeline.ApplyGradients = ABSENT
     inherit: pipeline.Inherit = ABSENT
+    report_training: pipeline.ReportTraining = ABSENT
     # on those that evaluate: evaluators, or if there are none, all
     evaluate: pipeline.Evaluate | pipeline.TakeReturns | pipeline.EvaluateApart = ABSENT
 
@@ -131,6 +132,7 @@ class Stages:
             self.collect, self.learn = make_learning(config, world, parts)
             self.inherit = pipeline.Inherit(world, parts.sampler, self.resize)
             self.inherit.agents = config.population.size
+            self.report_training = pipeline.ReportTraining(world, self.learn)
         # at a generation's end: fitness, one snapshot of all, and back to each
         self.champion = champion = pipeline.Champion(
             world, population, parts.episodes, directory, config
@@ -370,6 +372,7 @@ def make_replay_learning(config: RunConfig, world: World, parts: Parts) -> pipel
         "updates": algorithm.updates,
         "samples_per_insert": ratio,
         "counts_all": config.replay.counts == "all",
+        "seed": config.seed,
     }
     if ratio is None or not isinstance(parts.exchange, BusExchange) or config.actors.lockstep:
         return pipeline.Learn(*given, **options)

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from evorl.pipeline import TrainingContext
+from evorl.runs import STOP, RunDirectory
+
 AGAIN = 3.0  # seconds after which a further signal counts
 
 
@@ -16,6 +19,14 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
+
+
+def stop_if_asked(directory: RunDirectory, context: TrainingContext) -> None:
+    """As if by Ctrl-C, but when a checkpoint has just been written: nothing is lost."""
+    snapshot = context.snapshot
+    if directory.asked_to_stop and snapshot.saved and not snapshot.finished:
+        (directory.path / STOP).unlink(missing_ok=True)
+        raise Interrupted(signal.SIGINT)
 
 
 @contextmanager

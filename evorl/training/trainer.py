@@ -7,6 +7,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from evorl.runs import LINEAGE, METRICS
 from evorl.training.actor_setup import act_as_rank, start_world
 from evorl.training.run import Run
 from evorl.training.score import Score, score_run
+from evorl.training.signals import stop_if_asked
 from evorl.training.start import Resume, as_begun, make_run, start_run
 
 MAIN, TRAINER, EVALUATOR = ("main",), ("trainer",), ("evaluator",)
@@ -132,6 +134,7 @@ def make_task(
 
     task.use(stages.evaluate, every=end, filter_labels=EVALUATOR)  # if there are none: all ranks
     task.use(stages.report_actors, every=end, filter_labels=TRAINER)
+    task.use(stages.report_training, every=end, filter_labels=TRAINER)
     task.use(stages.gather, every=end)
     task.use(stages.champion, every=end)
     task.use(stages.budget, every=end, filter_labels=MAIN)
@@ -148,6 +151,7 @@ def make_task(
     task.use(stages.inherit, every=end, filter_labels=TRAINER)
     task.use(save, every=end, filter_labels=TRAINER)
     task.use(hooks.stage("on_checkpoint"), every=end, filter_labels=MAIN)
+    task.use(partial(stop_if_asked, run.storage.directory), every=end, filter_labels=MAIN)
     task.use(stages.broadcast, every=end)
     task.use(hooks.stage("on_generation_begin"), every=end, filter_labels=MAIN)
     return task, save
@@ -170,7 +174,7 @@ def evaluate_last(run: Run, context: TrainingContext, hooks: Callbacks | None = 
     task.use(hooks.stage("on_evaluated"), filter_labels=MAIN)
     task.use(stages.track, filter_labels=MAIN)
     context.finished = False  # once more
-    context.actors = None  # since the last line nobody has played
+    context.actors = context.training = None  # since the last line nobody has played or learned
     task.run(max_step=1)
 
 

@@ -16,6 +16,7 @@ from evorl.networks.module import to_module
 from evorl.pipeline.collect import Collect
 from evorl.pipeline.evaluate import TakeReturns
 from evorl.pipeline.training_context import TrainingContext
+from evorl.pipeline.training_log import TrainingLog
 from evorl.seeding import generator, integers
 from evorl.training.agents import observation_spec
 from tests.pipeline.snapshots import alone
@@ -234,7 +235,7 @@ def test_returns_are_those_of_the_episodes_that_ended(backend):
         for _ in range(60):
             collect(context)
         collect.returns.add = add
-        for step, valid in counted:
+        for step, valid, _ in counted:
             lengths += valid
             for slot in np.flatnonzero((step.terminated | step.truncated) & valid):
                 expected[slot // 3].append(lengths[slot])
@@ -244,6 +245,11 @@ def test_returns_are_those_of_the_episodes_that_ended(backend):
         for own, row in zip(expected, context.returns, strict=True):
             assert row[: len(own)].tolist() == own
             assert np.isnan(row[len(own) :]).all()
+        sums = context.log.sums
+        assert sums["episodes"].sum(0).tolist() == [len(own) for own in expected]
+        assert sums["return"].sum(0).tolist() == sums["length"].sum(0).tolist()
+        assert sums["return"].sum(0).tolist() == [sum(own) for own in expected]
+        context.log = TrainingLog(2)
         collect.end_generation()
     population.alive[0] = False
     take(context)

@@ -46,6 +46,29 @@ def with_actors(folder, name="actors"):
     return directory
 
 
+def training(generation, agents=2):
+    """Curves of a generation: agent in place p gets 10 g + k + p / 10 in part k."""
+    points = [[10.0 * generation + k + p / 10 for p in range(agents)] for k in range(4)]
+    start = 4 * STEPS * generation
+    return {
+        "env_steps": [start + STEPS * (k + 1) for k in range(4)],
+        "return": points,
+        "length": points,
+        "loss": points,
+        "updates_per_step": [[1.0] * agents] * 4,
+        "measured": {"gradient_norm": [2.0 + generation] * agents, "q_value": [None] * agents},
+    }
+
+
+def with_curves(folder, name="curves"):
+    """All five generations, the first by a version that had no curves yet."""
+    directory = make_family_run(folder, name)
+    directory.append_metrics(metrics(0))
+    for generation in range(1, len(PLACES)):
+        directory.append_metrics(metrics(generation, training=training(generation)))
+    return directory
+
+
 def finished(folder, name="family"):
     """All five generations, scored."""
     directory = make_family_run(folder, name)

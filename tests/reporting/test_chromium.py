@@ -11,13 +11,14 @@ import pytest
 
 from evorl.cli import cli
 from evorl.reporting import server as serving
+from evorl.reporting.notes import read_notes
 from evorl.reporting.page import render, write_page
 from evorl.reporting.run_data import read_payload
 from evorl.runs import decimals
 from evorl.runs.directory import RunDirectory
-from tests.synthetic import FAMILY
+from tests.synthetic import FAMILY, birth, initial, make_run
 
-from .runs import finished, go_on, going, just_begun, with_actors
+from .runs import finished, go_on, going, just_begun, metrics, with_actors, with_curves
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +28,7 @@ CHARTS = {
     "hyperparameter-lr": "path.line, path.crowd",
     "hyperparameter-gamma": "path.line, path.crowd",
     "hyperparameter-batch_size": "path.line, path.crowd",
+    "parallel": "path.strand, line.rule",
     "mutations": "path.dots, line.mean",
     "architectures": "path.layer, path.through",
     "exploration": "path.line, path.crowd",
@@ -181,6 +183,57 @@ def test_filters(visit, address):
     )
 
 
+def evolved(tmp_path):
+    """A run of 16 agents in which fitness goes with lr, and with nothing else."""
+    directory = make_run(tmp_path, "evolved")
+    random = np.random.default_rng(0)
+    rates = 10 ** random.uniform(-4, -2, 16)
+    genomes = [initial(i, lr=float(rates[i]), gamma=0.9 + 0.006 * (i % 3)) for i in range(16)]
+    directory.append_lineage([birth(genome, i, None) for i, genome in enumerate(genomes)])
+    for generation in range(4):
+        fitness = (100 * np.log10(rates) + 500 + generation).tolist()
+        names = genomes[0].hyperparameters
+        values = {name: [genome.hyperparameters[name] for genome in genomes] for name in names}
+        rows = {"ids": list(range(16)), "alive": [True] * 16, "hyperparameters": values}
+        rows |= {"loss": [1.0] * 16, "exploration": [0.5] * 16, "fitness": fitness}
+        directory.append_metrics(metrics(generation, [0]) | rows)
+    return directory.path
+
+
+@pytest.mark.parametrize(("width", "scheme"), [SIZES[0], SIZES[3]])
+def test_what_mattered_and_brushing(visit, tmp_path, width, scheme):
+    page = visit(report(tmp_path, evolved(tmp_path)), width, scheme)
+    bars = chart(page, "importance").locator("text.strong")
+    assert bars.all_text_contents() == ["lr"]  # of gamma the interval reaches zero
+    assert "Children inherit" in page.locator("#importance").inner_text()
+    assert "importance" in hover(page, "importance")
+
+    said = page.locator("#parallel p[role=status]")
+    page.get_by_text("only the best quarter").click()
+    assert said.inner_text().startswith("16 of 64 evaluations, of 5 agents; their mean")
+    assert chart(page, "parallel").locator("path.off").count() == 1
+    page.get_by_text("show all").click()
+    assert chart(page, "parallel").locator("path.off").count() == 0
+    chart(page, "parallel").scroll_into_view_if_needed()
+    axis = chart(page, "parallel").locator("line.rule").nth(1).bounding_box()  # lr
+    x, y = axis["x"] + axis["width"] / 2, axis["y"] + axis["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + axis["width"], y - axis["height"])  # from its middle up
+    page.mouse.up()
+    above = sum(4 for rate in rates_of(page) if rate > 10**-3)
+    assert abs(int(said.inner_text().split()[0]) - above) <= 8  # the scale is a little wider
+    assert "Chosen: lr" in said.inner_text()
+    page.mouse.click(x, y)
+    assert said.inner_text().startswith("Drag along")
+    assert fits(page)
+
+
+def rates_of(page):
+    data = json.loads(page.locator("#data").text_content())["data"]["runs"][0]
+    return [agent["hyperparameters"]["lr"] for agent in data["agents"]]
+
+
 def test_the_axis_of_time(visit, address):
     page = visit(address)
     titles = {}
@@ -289,6 +342,24 @@ def test_a_run_with_actors(visit, tmp_path, width, scheme):
     assert "actors.max_lag" in cells[1][2]
     told = page.locator("#actors").inner_text()
     assert "60 messages were taken; 1 actor gone, and 0 messages with them." in told
+    assert fits(page)
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_training_curves_within_generations(visit, tmp_path, width, scheme):
+    page = visit(report(tmp_path, with_curves(tmp_path).path), width, scheme)
+    for name in ("return", "length", "loss", "updates_per_step"):
+        line = path_of(page, f"training-{name}", "line")
+        assert len(re.findall("[ML]", line)) == 16  # four points of four generations
+        assert "generation" in hover(page, f"training-{name}")
+    heights = re.findall(r"[ML][\d.]+ ([\d.]+)", path_of(page, "training-return", "line"))
+    assert sorted(map(float, heights), reverse=True) == list(map(float, heights))  # it rises
+    assert len(re.findall("[ML]", path_of(page, "gradient_norm", "line"))) == 4
+    assert chart(page, "loss").count() == 0  # the finer one has taken its place
+    for axis in ("generation", "seconds"):
+        page.locator(f"input[value={axis}]").check(force=True)
+        page.wait_for_timeout(50)
+        assert len(re.findall("[ML]", path_of(page, "training-return", "line"))) == 16
     assert fits(page)
 
 
@@ -462,3 +533,75 @@ def test_all_agents_can_be_reached(visit, address):
         page.keyboard.press("ArrowRight")
     assert {int(text.split()[1]) for text in seen} == set(FAMILY)
     assert len(seen) == 10
+
+
+def names(page):
+    return page.locator("tr[data-run] td.main a").all_inner_texts()
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_runs_are_sorted_filtered_and_tagged(dashboard, visit, tmp_path, width, scheme):
+    expect = pytest.importorskip("playwright.sync_api").expect
+    page = visit(dashboard, width, scheme)
+    if width > 760:
+        page.locator("th").get_by_text("run", exact=True).click()
+    else:
+        page.get_by_label("sort by").select_option("run, rising")
+    assert names(page) == ["family", "going", "nested/begun"]
+    page.get_by_label("sort by").select_option("training steps, falling", force=True)
+    assert names(page) == ["going", "family", "nested/begun"]
+    page.get_by_label("only this state").select_option("stopped")
+    assert names(page) == ["going", "nested/begun"]
+    page.get_by_label("only this state").select_option("all states")
+
+    page.get_by_label("tags and note of going").click()
+    page.get_by_label("tags, with commas between them").fill("baseline, <b>lr</b>")
+    page.get_by_label("note", exact=True).fill("too slow")
+    page.get_by_text("save").click()
+    expect(page.locator("tr[data-run=going] .tag")).to_have_count(2)
+    assert read_notes(tmp_path / "runs" / "going") == (["baseline", "<b>lr</b>"], "too slow")
+    expect(page.get_by_label("only this tag")).to_be_visible()  # once newer data has come
+    page.get_by_label("only this tag").select_option("baseline")
+    assert names(page) == ["going"]
+    page.get_by_label("only this tag").select_option("all tags")
+    page.get_by_label("filter").fill("slow stopped")
+    assert names(page) == ["going"]
+    page.get_by_label("filter").fill("")
+    page.get_by_text("tick all shown").click()
+    assert "compare 3 runs" in page.locator("a.button").inner_text()
+    assert fits(page)
+
+
+def test_a_run_is_stopped_by_a_second_click(dashboard, visit, tmp_path):
+    expect = pytest.importorskip("playwright.sync_api").expect
+    directory = RunDirectory(tmp_path / "runs" / "going")
+    page = visit(dashboard)
+    assert page.get_by_label("stop going").count() == 0
+    with directory.locked():
+        button = page.get_by_label("stop going")
+        button.click()
+        assert not directory.asked_to_stop
+        button.click()
+        expect(page.get_by_text("stops after this generation")).to_be_visible()
+        assert directory.asked_to_stop
+
+
+def test_hundreds_of_runs(visit, tmp_path, chromium):
+    """All of them are found by filters; a hundred are drawn at first."""
+    for number in range(230):
+        make_run(tmp_path, f"run-{number}", score=float(number))
+    with serving.Dashboard(tmp_path, port=0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            page = visit(server.address)
+            assert len(names(page)) == 100
+            page.locator("th").get_by_text("score", exact=True).click()
+            assert names(page)[:2] == ["run-229", "run-228"]
+            page.get_by_text("show all 230").click()
+            assert len(names(page)) == 230
+            page.get_by_label("filter").fill("run-7")
+            assert len(names(page)) == 11
+        finally:
+            server.shutdown()
+            thread.join()

@@ -10,10 +10,31 @@ import pytest
 from evorl.errors import EvorlError, RunError
 from evorl.reporting.page import plain
 from evorl.reporting.run_data import mutation_effects, read_payload, read_run
+from evorl.reporting.training_data import training_curves
 from evorl.runs.directory import LINEAGE, METRICS, RunDirectory
-from tests.synthetic import FAMILY, birth, child, evaluated, family_lines, initial, make_run, saved
+from tests.synthetic import (
+    FAMILY,
+    STEPS,
+    birth,
+    child,
+    evaluated,
+    family_lines,
+    initial,
+    make_run,
+    saved,
+)
 
-from .runs import TOLD, finished, going, just_begun, metrics, snapshot, with_actors
+from .runs import (
+    TOLD,
+    finished,
+    going,
+    just_begun,
+    metrics,
+    snapshot,
+    training,
+    with_actors,
+    with_curves,
+)
 
 
 def agent(run, id):
@@ -76,6 +97,29 @@ def test_a_run_with_actors(tmp_path):
     directory.append_metrics(metrics(3, actors=TOLD | {"queue": "full"}))
     with pytest.raises(RunError, match=r"metrics\.jsonl: damaged, or"):
         read_run(directory)
+
+
+def test_training_curves_of_a_run(tmp_path):
+    run = read_run(with_curves(tmp_path))
+    assert run["points"]["row"] == [row for row in range(1, 5) for _ in range(4)]
+    assert run["points"]["share"] == [0.25, 0.5, 0.75, 1.0] * 4
+    three = agent(run, 3)["training"]  # of generations 2 and 3, in place 1
+    assert three["first"] == 4
+    assert three["return"] == pytest.approx([20.1, 21.1, 22.1, 23.1, 30.1, 31.1, 32.1, 33.1])
+    assert agent(run, 0)["measured"]["gradient_norm"] == [None, 3.0, 4.0, 5.0, 6.0]
+    assert agent(run, 1)["training"] is None  # it was gone before there were any
+    assert read_run(finished(tmp_path))["points"] == {"row": [], "share": []}
+
+
+def test_of_long_runs_some_points_are_left_out(tmp_path):
+    lines = [metrics(0, training=training(0)) | {"env_steps": 4 * STEPS * g} for g in range(1000)]
+    for number, line in enumerate(lines):
+        steps = [STEPS * (4 * number + k + 1) for k in range(4)]
+        line["env_steps"], line["training"] = steps[-1], line["training"] | {"env_steps": steps}
+    places, agents = training_curves(lines)
+    assert 1000 <= len(places["row"]) <= 1500
+    assert len(agents[0]["return"]) == len(places["row"])
+    assert max(places["share"]) <= 1
 
 
 def test_half_a_last_line_is_left_out(tmp_path):

@@ -2,11 +2,14 @@
 
 import http.client
 import json
+import re
 import threading
 
 import pytest
 
 from evorl.errors import RunError
+from evorl.reporting import server as serving
+from evorl.reporting.notes import read_notes
 from evorl.reporting.server import Dashboard, find_inside
 from evorl.runs.directory import RunDirectory
 from tests.synthetic import make_run
@@ -153,7 +156,7 @@ def test_addresses_that_make_no_sense(ask, path):
     assert ask(path)[0] == 404
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "HEAD"])
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "HEAD"])
 def test_it_can_only_be_read(ask, method):
     assert ask("/", method)[0] == 501
 
@@ -175,6 +178,125 @@ def test_it_can_only_be_read(ask, method):
 )
 def test_hosts_of_others_are_refused(ask, host, status):
     assert ask("/list", Host=host)[0] == status
+
+
+@pytest.fixture
+def tell(folder):
+    """POST to a dashboard of these runs: (status, body); with its token unless told otherwise."""
+    with Dashboard(folder, port=0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+
+        def call(path, message, **headers):
+            connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1])
+            known = {"X-Evorl-Token": server.token, "Content-Type": "application/json"}
+            body = message if isinstance(message, bytes) else json.dumps(message).encode()
+            connection.request("POST", path, body, known | headers)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            connection.close()
+            return answer.status, text
+
+        call.server = server
+        yield call
+        server.shutdown()
+        thread.join()
+
+
+def test_tags_and_notes_are_kept_with_the_run(tell, folder):
+    told = {"run": "family", "tags": [" baseline", "baseline", "lr"], "note": "too slow\n"}
+    assert tell("/notes", told) == (200, "{}")
+    assert read_notes(folder / "family") == (["baseline", "lr"], "too slow")
+    listed = tell.server.entry("family", RunDirectory(folder / "family"))
+    assert (listed["tags"], listed["note"]) == (["baseline", "lr"], "too slow")
+    assert tell("/notes", {"run": "family", "tags": [], "note": ""})[0] == 200
+    assert tell.server.entry("family", RunDirectory(folder / "family"))["tags"] == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Evorl-Token": ""},
+        {"X-Evorl-Token": "guessed"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Host": "evil.example"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("path", ["/notes", "/stop"])
+def test_nobody_else_may_write(tell, folder, path, headers):
+    before = snapshot(folder)
+    with RunDirectory(folder / "going").locked():
+        status, _ = tell(path, {"run": "going", "tags": ["x"], "note": ""}, **headers)
+        assert status == 403
+        assert not RunDirectory(folder / "going").asked_to_stop
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"[",
+        b"x" * 100_000,
+        [],
+        {"run": ["family"], "tags": [], "note": ""},
+        {"run": "../secret/hidden", "tags": [], "note": ""},
+        {"run": "linked", "tags": [], "note": ""},
+        {"run": "family", "tags": "x", "note": ""},
+        {"run": "family", "tags": [1], "note": ""},
+        {"run": "family", "tags": ["x"]},
+        {"run": "family", "tags": ["x" * 41], "note": ""},
+        {"run": "family", "tags": [str(i) for i in range(21)], "note": ""},
+        {"run": "family", "tags": [], "note": "x" * 2001},
+    ],
+    ids=lambda message: str(message)[:40],
+)
+def test_messages_that_make_no_sense(tell, folder, message):
+    before = snapshot(folder.parent)
+    status, text = tell("/notes", message)
+    assert status == 400
+    assert len(text.splitlines()) == 1
+    assert snapshot(folder.parent) == before
+
+
+def test_only_a_run_that_trains_can_be_stopped(tell, folder):
+    directory = RunDirectory(folder / "going")
+    assert tell("/stop", {"run": "going"})[0] == 400
+    assert not directory.asked_to_stop
+    with directory.locked():
+        assert tell("/stop", {"run": "going"}) == (200, "{}")
+        assert directory.asked_to_stop
+        assert tell.server.entry("going", directory)["stopping"]
+
+
+def test_a_dashboard_that_others_can_reach_only_reads(folder):
+    with Dashboard(folder, host="0.0.0.0", port=0) as server:
+        assert server.token is None
+
+
+def test_the_token_is_in_its_own_pages_alone(ask):
+    (token,) = re.findall('"token":"([^"]{32})"', ask("/")[2].decode())
+    assert token in ask("/report?run=family")[2].decode()
+    for path in ("/list", "/data?run=family"):
+        status, headers, body = ask(path)
+        assert status == 200
+        assert token not in body.decode() + str(headers)
+
+
+def test_of_hundreds_of_runs_only_what_has_changed_is_read_again(folder, monkeypatch):
+    read = []
+    monkeypatch.setattr(serving, "list_entry", lambda name, path: read.append(name) or {})
+    with Dashboard(folder, port=0) as server:
+        for _ in range(3):
+            for name, run in find_inside(folder).items():
+                server.entry(name, run)
+        assert sorted(read) == ["family", "going", "inside", "nested/begun"]
+        go_on(RunDirectory(folder / "going"), 3)
+        for name, run in find_inside(folder).items():
+            server.entry(name, run)
+    assert read[4:] == ["going"]
 
 
 def test_more_hosts_where_more_may_read(tmp_path):

@@ -132,6 +132,18 @@ def test_the_best_agent_is_an_artifact(tracked, session):
     assert set(files) == {"weights.safetensors", "agent.json"}
 
 
+def test_every_evaluation_is_in_a_table_and_the_report_is_there(tracked, session):
+    about = session.summary["agents"]
+    table = json.loads((session.folder / "files" / about["path"]).read_text())
+    assert {"generation", "agent", "parent", "lr", "units", "fitness"} <= set(table["columns"])
+    at = table["columns"].index("fitness")
+    expected = [value for line in lines(tracked) for value in line["fitness"]]
+    assert [row[at] for row in table["data"]] == expected
+    page = (session.folder / "files" / session.summary["report"]["path"]).read_text()
+    assert 'class="number' in page or "evorl report" in page
+    assert '"state":"finished"' in page
+
+
 def test_all_that_is_to_be_uploaded_is_inside_the_run(tracked, session, home):
     for artifact in session.artifacts:
         for entry in artifact.manifest.contents:
@@ -168,6 +180,35 @@ def test_tensorboard_has_every_generation(tracked):
     assert not math.isnan(score)
     (config,) = read.Tensors("config/text_summary")
     assert b"CartPole-v1" in config.tensor_proto.string_val[0]
+
+
+def test_training_has_curves_by_steps(tracked, session):
+    """Points within generations, in order, on both; means of all agents."""
+    expected = [
+        (step, np.mean([value for value in row if value is not None]))
+        for line in lines(tracked)
+        for step, row in zip(line["training"]["env_steps"], line["training"]["loss"], strict=True)
+        if any(value is not None for value in row)
+    ]
+    found = [(r["env_steps"], r["training/loss"]) for r in session.rows if "training/loss" in r]
+    assert found == [(step, pytest.approx(value)) for step, value in expected]
+    read = EventAccumulator(str(tracked / "tensorboard")).Reload()
+    events = [(event.step, event.value) for event in read.Scalars("training/loss")]
+    assert events == [(step, pytest.approx(value)) for step, value in expected]
+    last = lines(tracked)[-1]["training"]["measured"]
+    assert session.told[-1]["training/gradient_norm"] == pytest.approx(
+        np.mean(last["gradient_norm"])
+    )
+
+
+def test_every_agent_has_curves_and_hparams(tracked):
+    for id in births(tracked):
+        read = EventAccumulator(str(tracked / "tensorboard" / "agents" / f"{id:04d}")).Reload()
+        own = [line["fitness"] for (other, _), line in fitness(tracked).items() if other == id]
+        assert [event.value for event in read.Scalars("fitness/own")] == pytest.approx(own)
+        assert read.Scalars("fitness/highest")[0].value == pytest.approx(max(own))
+        (start,) = read.PluginTagToContent("hparams").keys() & {"_hparams_/session_start_info"}
+        assert start
 
 
 def test_actors_have_curves(home, tmp_path):

@@ -112,6 +112,41 @@ def steps(path):
     return found["env_steps"] + found["evaluation_steps"]
 
 
+OF_POLICIES = {"gradient_norm", "value", "value_loss", "entropy"}
+MEASURED = {
+    "ppo": OF_POLICIES,
+    "a2c": OF_POLICIES,
+    "impala": OF_POLICIES,
+    "sac": {"q_value", "entropy", "temperature", "gradient_norm/log_temperature"},
+    "ddpg": {"q_value"},
+    "td3": {"q_value"},
+}
+
+
+def test_training_has_curves_by_steps(runs):
+    lines = metrics(runs.values)
+    before = 0
+    for line in lines:
+        told, agents = line["training"], len(line["ids"])
+        steps = told["env_steps"]
+        assert steps == sorted(set(steps))
+        assert steps[-1] == line["env_steps"]
+        assert steps[0] > before
+        for name in ("return", "length", "loss", "updates_per_step"):
+            assert [len(row) for row in told[name]] == [agents] * len(steps)
+        before = line["env_steps"]
+    assert len(lines[-1]["training"]["env_steps"]) == 5
+    known = [row for line in lines for row in line["training"]["return"] if row[0] is not None]
+    assert known  # some episodes have ended
+    networks = {f"gradient_norm/{name}" for name in NETWORKS[runs.name]}
+    expected = MEASURED[runs.name] | (networks if runs.name in ("sac", "ddpg", "td3") else set())
+    measured = lines[-1]["training"]["measured"]
+    assert set(measured) == expected
+    for name, values in measured.items():
+        assert None not in values, name
+        assert not name.startswith("gradient_norm") or min(values) > 0
+
+
 def births(path):
     """All agents that are somebody's children."""
     found = read_lineage(path / "lineage.jsonl").births.values()

@@ -105,7 +105,7 @@ class ReportPage {
 class ListPage {
   constructor(data) {
     this.list = new RunList(data);
-    page.append(el("nav", { class: "bar", "aria-label": "view" }, el("span", { class: "who" }, "evorl"), el("span", { class: "muted" }, data.folder), el("span", { class: "space" }), themeButton()), el("h1", {}, "Runs"), el("p", { class: "note intro" }, "Newest first. A run's report follows it while it trains."), this.list.node);
+    page.append(el("nav", { class: "bar", "aria-label": "view" }, el("span", { class: "who" }, "evorl"), el("span", { class: "muted" }, data.folder), el("span", { class: "space" }), themeButton()), el("h1", {}, "Runs"), el("p", { class: "note intro" }, "A run's report follows it while it trains. Click on a column to sort by it."), this.list.node);
   }
 
   update(data) {

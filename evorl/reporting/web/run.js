@@ -6,10 +6,11 @@ class RunReport {
     this.top = el("div");
     const mutations = mutationsSection(get), architectures = architecturesSection(get);
     const fitness = fitnessSection(get), tree = treeSection(get), hyperparameters = hyperparametersSection(get);
+    const parallel = parallelSection(get), importance = importanceSection(get);
     const training = trainingSection(get), config = configSection(get);
-    this.sections = [fitness, tree, hyperparameters, mutations, architectures, training, config];
+    this.sections = [fitness, tree, hyperparameters, parallel, importance, mutations, architectures, training, config];
     this.actors = el("div"); // has a section once there is something to tell of actors
-    this.node = el("article", { "aria-label": `report of ${run.name}` }, this.top, fitness.node, tree.node, hyperparameters.node,
+    this.node = el("article", { "aria-label": `report of ${run.name}` }, this.top, fitness.node, tree.node, hyperparameters.node, parallel.node, importance.node,
       el("div", { class: "pair" }, mutations.node, architectures.node), training.node, this.actors, config.node);
     document.addEventListener("followed", () => { if (this.node.isConnected) this.update(this.run); });
     this.update(run);

@@ -14,6 +14,7 @@ function makeScale(kind, low, high, from, to, pad = 0) {
   a -= room;
   b += room;
   const scale = (value) => from + ((bend(value) - a) / (b - a)) * (to - from);
+  scale.invert = (pixel) => unbend(a + ((pixel - from) / (to - from)) * (b - a));
   scale.low = unbend(a);
   scale.high = unbend(b);
   scale.clamp = (value) => Math.max(Math.min(from, to) - 1e4, Math.min(Math.max(from, to) + 1e4, scale(value)));

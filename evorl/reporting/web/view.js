@@ -3,6 +3,7 @@ const view = {
   axis: "env_steps", // of time: env_steps, generation or seconds
   line: "best", // the agent whose line of descent is drawn through: best, or an id
   curve: "best", // of a comparison: best, mean or top
+  response: "fitness", // of which importance is shown: fitness or gain
   clip: true,
   show: new Set(["crowd", "record", "error"]),
   hidden: { kind: new Set(), hyperparameter: new Set(), architecture: new Set(), run: new Set() },
