@@ -100,9 +100,11 @@ Name = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class WrapperConfig(Section):
-    """A class of gymnasium.wrappers put around every environment."""
+    """A class of gymnasium.wrappers, or one of your own, put around every environment."""
 
-    name: str = option(..., "Name of a class in gymnasium.wrappers.", min_length=1)
+    name: str = option(
+        ..., "Name of a class in gymnasium.wrappers, or your own as module:Class.", min_length=1
+    )
     kwargs: dict[str, Any] = option({}, "Arguments of the wrapper.")
 
 
@@ -124,7 +126,19 @@ class EnvConfig(Section):
     kwargs: dict[str, Any] = option({}, "Arguments of gymnasium.make.")
     wrappers: list[WrapperConfig] = option([], "Wrappers of every environment, innermost first.")
     normalize: NormalizeConfig = Field(default_factory=NormalizeConfig)
-    max_failures: int = option(10, "Failures of environments that a run survives.", ge=0, le=MOST)
+    max_failures: int = option(
+        100,
+        "Failures of environments that a run survives, for each million steps that has begun.",
+        ge=0,
+        le=MOST,
+    )
+    timeout: float = option(
+        300.0,
+        "Seconds that a step or reset may take; then an async environment is replaced, and of"
+        " another one the run says where it hangs.",
+        gt=0,
+        le=86400,
+    )
 
 
 class NetworkConfig(Section):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         slots_for,
         spaces_of,
     )
+    from evorl.envs.entrance import LARGEST
     from evorl.envs.make import Env, EnvSpec, adapted, find, make_env
     from evorl.envs.rebuilding import Failure, Failures, with_trace
     from evorl.envs.spaces import ActionSpec, ObservationSpec, SpaceAdapter, adapt

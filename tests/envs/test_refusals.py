@@ -93,8 +93,8 @@ def test_unknown_id(backend):
 def test_module_in_the_id():
     make_env(EnvSpec(f"{tiny.__name__}:Tiny-v0")).close()
     assert refusal("no_such_module:Tiny-v0") == (
-        "env.id: cannot import 'no_such_module' for 'no_such_module:Tiny-v0': "
-        "No module named 'no_such_module'"
+        "env.id: 'no_such_module:Tiny-v0': there is no module 'no_such_module'; it must be in the "
+        "current folder or installed; PYTHONPATH=FOLDER adds a further one"
     )
 
 
