@@ -63,7 +63,8 @@ class NativeVectorEnv(VectorEnv):
                 raw.append(vec.reset(seed=int(word >> 2))[0])
             obs = self.spaces.observations(np.concatenate(raw), copy=False)
         self._resetting = np.zeros(self.num_envs, np.bool_)
-        self._lost = refuse(obs, np.zeros(self.num_envs, np.float32), self.failures)
+        nothing = np.zeros(self.num_envs, np.float32)
+        self._lost = refuse(obs, nothing, self.failures, self._resetting)
         return obs
 
     def step(self, actions: Actions) -> Step:
@@ -81,7 +82,7 @@ class NativeVectorEnv(VectorEnv):
         failed: Bools | None = None
         if self._lost.any() or not (fine(reward) and fine_observations(obs)):
             self._lost &= ~self._resetting  # a new episode has begun
-            self._lost = failed = self._lost | refuse(obs, reward, self.failures, self._lost)
+            self._lost = failed = refuse(obs, reward, self.failures, self._lost)
             valid = ~(failed | self._resetting)
         self._resetting = terminated | truncated
         cuts = truncated if failed is None else truncated | failed
@@ -99,20 +100,20 @@ def fine_observations(obs: Array) -> bool:
     return obs.dtype.kind != "f" or fine(obs)
 
 
-def refuse(obs: Array, reward: Floats, failures: Failures, known: Bools | None = None) -> Bools:
-    """Which slots [M] give no numbers; zeros take their place. Those of `known` are counted."""
-    wrong_reward, wrong_obs = ~(np.abs(reward) <= LARGEST), np.zeros(len(reward), np.bool_)
-    if obs.dtype.kind == "f":
-        wrong_obs = ~(np.abs(obs) <= LARGEST).reshape(len(obs), -1).all(1)
-    wrong = wrong_reward | wrong_obs
-    for slot in np.flatnonzero(wrong if known is None else wrong & ~known).tolist():
-        what = f"reward {show(reward[slot])}" if wrong_reward[slot] else "observation"
-        if not wrong_reward[slot]:
-            seen = obs[slot].ravel()
-            what += f" {show(seen[~(np.abs(seen) <= LARGEST)][0])}"
-        failures.add(slot, [f"gave the {what}; numbers may be up to ±1e18"])
-    obs[wrong_obs], reward[wrong_reward] = 0, 0
-    return wrong
+def refuse(obs: Array, reward: Floats, failures: Failures, lost: Bools) -> Bools:
+    """Which slots [M] give no numbers, where zeros take their place, or are lost already."""
+    wrong = ~(np.abs(reward) <= LARGEST)
+    whats = [f"reward {show(own)}" for own in reward]
+    reward[wrong] = 0
+    for slot in range(len(obs)) if obs.dtype.kind == "f" else ():
+        seen = obs[slot].reshape(-1)
+        if not fine(seen):
+            whats[slot] = f"observation {show(seen[~(np.abs(seen) <= LARGEST)][0])}"
+            wrong[slot], obs[slot] = True, 0
+    for slot in np.flatnonzero(wrong & ~lost).tolist():
+        failures.add(slot, [f"gave the {whats[slot]}; numbers may be up to ±1e18"])
+    found: Bools = wrong | lost
+    return found
 
 
 @contextmanager
@@ -204,7 +205,7 @@ class PoolVectorEnv(SlotVectorEnv):
         obs = self.spaces.observations(raw, copy=False)  # EnvPool writes every step to a new buffer
         reward, failed = reward.astype(np.float32, copy=False), None
         if not (fine(reward) and fine_observations(obs)):
-            failed = refuse(obs, reward, self.failures)
+            failed = refuse(obs, reward, self.failures, np.zeros(len(obs), np.bool_))
             terminated, truncated = terminated & ~failed, truncated | failed
         return Step(obs, reward, terminated, truncated, obs, failed=failed)
 

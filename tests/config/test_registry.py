@@ -81,7 +81,7 @@ WRONG = [
      "got 'tornament'; did you mean tournament?"),
     ("mutation", "jitter", "must be your own as module:Name, got 'jitter'"),
     ("algorithm", "no_parts:A", "there is no module 'no_parts'; it must be in the current folder, "
-     "or installed"),
+     "beside the YAML file, or installed (PYTHONPATH=FOLDER adds a folder)"),
     ("algorithm", "no_parts.deep:A", "there is no module 'no_parts'; it must be in the current "
      "folder, or installed"),
     ("fitness", "broken_parts:a", "importing 'broken_parts' raised KeyError: 'a\\nb'"),

@@ -94,7 +94,7 @@ def test_module_in_the_id():
     make_env(EnvSpec(f"{tiny.__name__}:Tiny-v0")).close()
     assert refusal("no_such_module:Tiny-v0") == (
         "env.id: 'no_such_module:Tiny-v0': there is no module 'no_such_module'; it must be in the "
-        "current folder or installed; PYTHONPATH=FOLDER adds a further one"
+        "current folder, beside the YAML file, or installed (PYTHONPATH=FOLDER adds a folder)"
     )
 
 
