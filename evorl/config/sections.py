@@ -92,6 +92,7 @@ def check_part(kind: str, name: str, field: str = "") -> Any:
 
 AutoBool = Literal["auto", True, False]
 Count = Annotated[int, Field(ge=1, le=MOST)]
+AutoCount = Literal["auto"] | Count
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Units = Annotated[int, Field(ge=1, le=4096)]
 Channels = Annotated[int, Field(ge=1, le=1024)]
@@ -240,8 +241,14 @@ class EvaluationConfig(Section):
     fitness: str = option("mean", "What counts of returns: mean, median, iqm, or module:function.")
     confirm_episodes: Count = option(20, "Further episodes at most, in a race for the best.")
     final_episodes: int = option(100, "Held-out episodes of the final score.", ge=2, le=MOST)
-    max_steps: Count = option(10_000, "Steps after which an episode for fitness is cut.")
-    final_max_steps: Count = option(10_000, "Steps after which a held-out episode is cut.")
+    max_steps: AutoCount = option(
+        "auto",
+        "Steps after which an episode for fitness is cut; auto: the environment's own limit, but at"
+        " most 10,000, and 1,000 if it has none.",
+    )
+    final_max_steps: AutoCount = option(
+        "auto", "Steps after which a held-out episode is cut; auto: as for max_steps."
+    )
 
 
 class BudgetConfig(Section):

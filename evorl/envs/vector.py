@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from evorl.envs.spaces import Array, SpaceAdapter
 from evorl.envs.watching import Watch
 from evorl.errors import ConfigError
 
+LONGEST = 10_000  # steps of an episode that is scored, unless the configuration says so
+UNLIMITED = 1_000  # the same in environments without a limit
 Actions = NDArray[Any]  # [M] choices counted from 0, [M, A] of several, or of numbers -1 to 1
 Rows = NDArray[np.int64]
 
@@ -138,6 +140,13 @@ class SyncVectorEnv(SlotVectorEnv):
         for row, own in zip(rows, traces, strict=True):
             self.failures.add(row, own)
         return np.array([bool(own) for own in traces])
+
+
+def steps_limit(given: int | Literal["auto"], own: int | None) -> int:
+    """After how many steps scoring cuts an episode, by the option and the environment's limit."""
+    if given != "auto":
+        return given
+    return UNLIMITED if own is None else min(own, LONGEST)
 
 
 class Episodes:
