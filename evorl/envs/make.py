@@ -73,7 +73,7 @@ def make_env(
     try:
         for index, wrapper in enumerate(spec.wrappers):
             env = _wrap(env, wrapper, f"env.wrappers[{index}]")
-        with refusals(repr(spec.id), spec.kwargs):
+        with refusals(repr(spec.id), {}):
             if isinstance(env.observation_space, NESTED):
                 env = gymnasium.wrappers.FlattenObservation(env)
             if masked is None:
@@ -130,10 +130,13 @@ def refusals(
 
 def reason_of(error: BaseException) -> str:
     """An error's first line, with its type where the message alone would say nothing."""
-    text = str(error).strip().partition("\n")[0]
+    try:
+        text = str(error).strip().partition("\n")[0]
+    except Exception:  # its own
+        text = ""
     if "values to unpack" in text:
         text += f" ({RETURNS})"
-    return f"{type(error).__name__}: {text}" if isinstance(error, KeyError) or not text else text
+    return f"{type(error).__name__}: {text}" if isinstance(error, KeyError | SystemExit) or not text else text
 
 
 def _wrap(env: Env, wrapper: WrapperConfig, where: str) -> Env:

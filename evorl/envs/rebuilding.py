@@ -103,7 +103,7 @@ class Slot(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _nothing(self) -> Any:
         space = self.observation_space
-        return np.zeros(space.shape or (), space.dtype)
+        return np.full(space.shape or (), getattr(space, "start", 0), space.dtype)
 
 
 def make_slot(

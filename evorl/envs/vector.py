@@ -192,7 +192,7 @@ def inspect(spec: EnvSpec) -> tuple[SpaceAdapter, int | None]:
     with Watch(spec.id, spec.timeout):
         env = make_env(spec)
         try:
-            with refusals(repr(spec.id), spec.kwargs):
+            with refusals(repr(spec.id), {}):
                 spaces = adapted(env, spec)
                 entrance, (first, _) = Entrance(spaces), env.reset(seed=0)
                 problem = entrance.problem_of_observation(first, RESET)

@@ -521,8 +521,7 @@ UNUSED = [
      [f"{MUTATION}new_layer=1.0 has no effect with architecture: 0"]),
     # environments
     ("env.max_failures=0", []),
-    ("env.max_failures=0 env.backend=envpool",
-     ["env.max_failures=0 has no effect with env.backend: envpool"]),
+    ("env.max_failures=0 env.timeout=3 env.backend=envpool", []),
     # exploring
     (f"{EXPLORE}strategy=perturb {EXPLORE}grow=2", []),
     (f"{EXPLORE}strategy=pb2 {EXPLORE}grow=2 {EXPLORE}shrink=0.5", []),

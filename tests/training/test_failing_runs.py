@@ -4,6 +4,8 @@ import json
 import re
 import warnings
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ from evorl.seeding import held_out
 from evorl.training.build import env_spec
 from evorl.training.score import held_out_score
 from evorl.training.trainer import train
-from tests.envs import tiny
+from tests.envs import tiny, wrong  # noqa: F401 (wrong registers an environment)
 
 torch.set_num_threads(1)
 
@@ -107,6 +109,70 @@ def test_a_resumed_run_ends_with_the_same_bytes(usual, tmp_path):
         run(config, Interrupts())
     path, _ = run(config, resume="auto")
     assert result(path) == result(usual[0])
+
+
+def test_a_number_that_is_none_now_and_then_kills_nobody(tmp_path):
+    options = ("env.id=Misbehaves-v0", 'env.kwargs={kind: "reward nan"}')
+    path, warned = run(config_of(tmp_path, *options))
+    summary, lines, _ = result(path)
+    assert summary["failures"] > 0
+    assert all(line["alive"] == [True] * 4 and None not in line["fitness"] for line in lines)
+    assert np.isfinite(summary["score"]["mean"]["value"])
+    assert not [line for line in warned if "dead" in line]
+    assert warned[0] == (
+        "'Misbehaves-v0' failed, and a new environment took its place (1 of 10000 allowed by"
+        " env.max_failures): it gave the reward nan in step 3 of an episode; it must be one number"
+        " up to ±1e18"
+    )
+    with pytest.raises(EnvError) as caught:
+        run(config_of(tmp_path / "again", *options, limit=2))
+    assert str(caught.value) == (
+        "env.max_failures: 'Misbehaves-v0' failed too often (3, 2 allowed; fix it or allow more):"
+        " it gave the reward nan in step 3 of an episode; it must be one number up to ±1e18"
+    )
+
+
+class Listens(Console):
+    """Keeps what is said."""
+
+    def __init__(self):
+        super().__init__(quiet=True)
+        self.said, self.warned = [], []
+
+    def say(self, *parts):
+        self.said += map(str, parts)
+
+    def warn(self, message, *_, **__):
+        self.warned.append(str(message))
+
+
+class Endless(tiny.Tiny):
+    """Without any limit."""
+
+    def step(self, action):
+        obs, _, _, _, info = super().step(action)
+        return obs, 1.0, False, False, info
+
+
+def test_without_a_limit_evaluation_has_its_own_and_says_its_share(tmp_path):
+    gymnasium.register("Endless-v0", Endless)
+    sizes = ("evaluation.episodes=1", "evaluation.confirm_episodes=1", "budget.env_steps=320")
+    config = config_of(tmp_path, "env.id=Endless-v0", *sizes, "evaluation.final_episodes=2")
+    console = Listens()
+    path, _ = run(config, console)
+    summary, lines, _ = result(path)
+    assert lines[0]["fitness"] == [1000.0] * 4
+    assert summary["score"]["mean"]["value"] == 1000
+    assert (summary["env_steps"], summary["evaluation_steps"]) == (320, 5000)
+    assert (
+        "episodes:     Endless-v0 has no limit of steps; evaluation cuts them after 1,000"
+        " (evaluation.max_steps, final_max_steps)"
+    ) in console.said
+    assert (
+        "evaluation took 96 % of all 7,320 environment steps: 'Endless-v0' has no limit of steps;"
+        " give it one (max_episode_steps), or lower evaluation.max_steps, final_max_steps and"
+        " episodes"
+    ) in console.warned
 
 
 def test_the_limit_ends_a_run(tmp_path):
