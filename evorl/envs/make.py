@@ -136,7 +136,8 @@ def reason_of(error: BaseException) -> str:
         text = ""
     if "values to unpack" in text:
         text += f" ({RETURNS})"
-    return f"{type(error).__name__}: {text}" if isinstance(error, KeyError | SystemExit) or not text else text
+    alone = text and not isinstance(error, KeyError | SystemExit)
+    return text if alone else f"{type(error).__name__}: {text}"
 
 
 def _wrap(env: Env, wrapper: WrapperConfig, where: str) -> Env:

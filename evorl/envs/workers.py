@@ -69,12 +69,13 @@ class AsyncVectorEnv(SlotVectorEnv):
             self._workers[slot].step(action)
         found = [self._workers[slot].wait_for_step() for slot in slots]
         rewards, terminated, truncated, traces = zip(*found, strict=True)
-        obs, ends = self._obs[slots], np.array(terminated, np.bool_)
         failed: Bools | None = None
         if any(traces):
             failed = np.array([bool(own) for own in traces])
+            self._obs[np.array(slots)[failed]] = 0
             for slot, own in zip(slots, traces, strict=True):
                 self.failures.add(slot, own)
+        obs, ends = self._obs[slots], np.array(terminated, np.bool_)
         reward, cuts = np.array(rewards, np.float32), np.array(truncated, np.bool_)
         return Step(obs, reward, ends, cuts, obs, failed=failed)
 
