@@ -84,7 +84,7 @@ def make_env(
         raise
 
 
-def close(env: Env) -> None:
+def close(env: Any) -> None:
     """Close it, whatever it says to that."""
     try:
         env.close()

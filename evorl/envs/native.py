@@ -8,7 +8,7 @@ import importlib
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import Any
 
 import gymnasium
@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 
 from evorl.config import did_you_mean
 from evorl.envs.entrance import LARGEST, Bools, Floats, fine, show
-from evorl.envs.make import MASK, NESTED, EnvSpec, find, reason_of, refusals
+from evorl.envs.make import MASK, NESTED, EnvSpec, close, find, reason_of, refusals
 from evorl.envs.rebuilding import Failure, Failures, with_trace
 from evorl.envs.spaces import Array, adapt
 from evorl.envs.vector import Actions, Rows, SlotVectorEnv, Step, VectorEnv
@@ -91,8 +91,7 @@ class NativeVectorEnv(VectorEnv):
     def close(self) -> None:
         """Closes every agent's environments."""
         for vec in self._vecs:
-            with suppress(Exception):
-                vec.close()
+            close(vec)
 
 
 def fine_observations(obs: Array) -> bool:

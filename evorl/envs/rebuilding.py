@@ -43,6 +43,7 @@ class Slot(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Without an entrance anything is taken. A slot before it may have had the same place."""
         super().__init__(make())
         self._make, self.entrance, self._broken = make, entrance, before.broken
+        self._new = before.broken  # nothing has been done in it yet: it need not be made again
         self._seed, self._rebuilt = before.seed, before.rebuilt
         self.steps = 0  # of this episode
 
@@ -96,9 +97,10 @@ class Slot(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._rebuilt += 1
             new = integers(self._seed, "rebuild", self._rebuilt, count=1)[0]
             seed = (self._seed & 2**30) + new  # held-out seeds, of 2^30 or more, stay held out
-        close(self.env)
-        self.env = self._make()
-        self._broken = False
+        if not self._new:
+            close(self.env)
+            self.env = self._make()
+        self._broken = self._new = False
         return seed
 
     def _nothing(self) -> Any:

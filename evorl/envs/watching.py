@@ -57,9 +57,17 @@ def _look_after(watch: Watch) -> None:
 
 
 def _look() -> None:
-    while watches := list(_watches):
-        for watch in watches:
-            watch.look()
-        shortest = min(watch.seconds for watch in watches) / 4
-        del watch, watches  # else they would never go
-        time.sleep(min(max(shortest, SHORTEST), LONGEST))
+    while True:
+        time.sleep(_look_at_all())
+
+
+def _look_at_all() -> float:
+    """How many seconds nobody need look again."""
+    try:
+        watches = list(_watches)
+    except RuntimeError:  # another thread has added one
+        return SHORTEST
+    for watch in watches:
+        watch.look()
+    shortest = min((own.seconds for own in watches), default=LONGEST) / 4
+    return min(max(shortest, SHORTEST), LONGEST)
