@@ -7,6 +7,7 @@ Legend: M slots, K of them.
 import ctypes
 import multiprocessing
 import os
+import select
 import signal
 import time
 import traceback
@@ -152,6 +153,7 @@ class Worker:
         with clear_mpi_env_vars():
             self._process.start()
         other.close()
+        self._poll = _poll_of(self._connection)
 
     def _replace(self) -> None:
         """By a process with a new environment, which goes on from what is known of the old one."""
@@ -171,7 +173,7 @@ class Worker:
     def _receive(self, when: str) -> tuple[Any, ...] | str:
         """Its answer, or what is wrong with it: then it must be replaced."""
         try:
-            if not self._connection.poll(max(self._deadline - time.monotonic(), 0)):
+            if not self._poll.poll(1000 * max(self._deadline - time.monotonic(), 0)):
                 return f"took longer than env.timeout={self._timeout:g} seconds {when}"
             reply: Any = self._connection.recv()
         except (EOFError, OSError):
@@ -209,9 +211,10 @@ def _work(
     except BaseException:
         connection.send(traceback.format_exc())
         return
+    poll = _poll_of(connection)
     with suppress(EOFError, OSError):  # nobody is there any more
         while True:
-            while not connection.poll(LOOK):
+            while not poll.poll(1000 * LOOK):
                 if os.getppid() != parent:
                     return
             command, value = connection.recv()
@@ -241,6 +244,13 @@ def _answer(slot: Slot, command: str, value: Any, obs: Array) -> Any:
         assert found is not None  # the slot has looked at it
         obs[:] = found
     return traces
+
+
+def _poll_of(connection: Connection) -> select.poll:
+    """What waits for an answer: a connection's own way makes a selector each time."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return poll
 
 
 def _as_array(memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -120,7 +120,8 @@ BROKEN_FILES = [
     (ENV + "network: {hidden: [64, 0]}\n", "network.hidden.1: must be at least 1, got 0"),
     ("env: {id: X, kwargs: 3}\n", "env.kwargs: expected a mapping, got 3"),
     ("env: {id: X, wrappers: [{}]}\n", "env.wrappers.0.name: required, but not given: "
-     "Name of a class in gymnasium.wrappers"),
+     "Name of a class in "
+     "gymnasium.wrappers, or your own as module:Class"),
     ("env: {id: X, wrappers: [3]}\n", "env.wrappers.0: expected a mapping, "
      "got 3"),
     # what fits together
