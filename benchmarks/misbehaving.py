@@ -28,7 +28,6 @@ from gymnasium import spaces
 ROOT, ENV_ID = Path(__file__).parents[1], "misbehaving:Misbehaves-v0"
 LENGTH, WHEN = 8, 3  # steps of an episode, and the wrong one
 STEPS_WRONG, RESETS_WRONG = 0.15, 0.05  # share of episodes: of many resets not all may be wrong
-PATIENCE = 120.0  # seconds for a run
 OPTIONS = (
     *("seed=3", "compile=false", "network.hidden=[8]", "population.size=2", "env.num_envs=2"),
     *("algorithm.learning_starts=16", "algorithm.batch_size=8", "replay.capacity=400"),
@@ -247,7 +246,7 @@ def verdict(case: Case, code: int, out: str, err: str, failures: int | None) -> 
     return None if failures and "Misbehaves-v0" in err else "nobody was told"
 
 
-def run(case: Case, folder: Path) -> tuple[str | None, str]:
+def run(case: Case, folder: Path, patience: float) -> tuple[str | None, str]:
     """What is wrong with how a run ended, if anything, and the last line of it."""
     config = folder / "misbehaving.yaml"
     config.write_text(f"env: {{id: '{ENV_ID}'}}\nrun: {{folder: {folder / 'runs'}}}\nname: run\n")
@@ -257,9 +256,9 @@ def run(case: Case, folder: Path) -> tuple[str | None, str]:
         process = subprocess.Popen(command_of(case, config), stdout=out, stderr=err, **given)
         try:
             if case.expected == "interrupted":
-                wait_for("hangs", folder / "err")
+                wait_for("hangs", folder / "err", patience)
                 process.send_signal(signal.SIGINT)
-            code = process.wait(PATIENCE)
+            code = process.wait(patience)
         except subprocess.TimeoutExpired:
             process.kill()
             return "it hangs", ""
@@ -270,9 +269,9 @@ def run(case: Case, folder: Path) -> tuple[str | None, str]:
     return verdict(case, code, said_out, said_err, failures), said
 
 
-def wait_for(text: str, file: Path) -> None:
+def wait_for(text: str, file: Path, patience: float) -> None:
     """Until a file has it, or patience is over."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     while text not in file.read_text() and time.monotonic() < end:
         time.sleep(0.1)
 
@@ -282,6 +281,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("names", nargs="*", help="beginnings of names; left out: all")
     parser.add_argument("--count", type=int, help="as many of them, spread over all")
+    parser.add_argument("--patience", type=float, default=120, help="seconds for each run")
     asked = parser.parse_args()
     chosen = [c for c in cases() if not asked.names or c.name.startswith(tuple(asked.names))]
     if asked.count:
@@ -289,7 +289,7 @@ def main() -> None:
     wrong = 0
     for case in chosen:
         with tempfile.TemporaryDirectory() as folder:
-            problem, said = run(case, Path(folder))
+            problem, said = run(case, Path(folder), asked.patience)
         wrong += problem is not None
         print(f"{case.name:32} {'WRONG: ' + problem if problem else f'{case.expected}: {said}'}")
     print(f"{len(chosen)} runs, {wrong} of them wrong")
