@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from evorl.actors.inbox import ActorMessage, Inbox
     from evorl.actors.messages import (
         DEAD,
-        LARGEST,
         MOST_FAILURES,
         MOST_SEEN,
         SHARD,

@@ -23,12 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.envs import ActionSpec, ObservationSpec
+from evorl.envs import LARGEST, ActionSpec, ObservationSpec
 from evorl.population import Population
 
 HEADER = ("slot", "session", "sequence", "version", "generation")
 MOST = 2**62  # of a number in the header
-LARGEST = 1e18  # of what is learned from: its square is still a number
 MOST_SEEN = 1e300  # of sums in statistics
 UNROLL = "unroll."  # how fields of unrolls begin
 WINDOW = "window."  # and those of n-step transitions

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         parse_text,
         refuse_override,
     )
-    from evorl.config.registry import did_you_mean, resolve
+    from evorl.config.registry import did_you_mean, import_module, resolve
     from evorl.config.run_config import RunConfig, unused_options
     from evorl.config.sections import (
         MOST,

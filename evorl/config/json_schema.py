@@ -38,9 +38,10 @@ Every value is checked before anything is written: unknown keys, wrong types, va
 and options that do not fit together are answered in one line. An option that has no effect, given
 the others, is warned of. `config.yaml` in a run's folder has all options of that run.
 
-`algorithm.name`, `evolution.selection.kind`, `evaluation.fitness` and further keys of
-`evolution.mutation` may name parts of your own as `module:Name`, from the current folder or
-installed. The options of an algorithm or a selection are then the fields of its class.
+`algorithm.name`, `evolution.selection.kind`, `evaluation.fitness`, the names in `env.wrappers` and
+further keys of `evolution.mutation` may name parts of your own as `module:Name`, from the current
+folder, from beside the YAML file, or installed. The options of an algorithm or a selection are then
+the fields of its class.
 """
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from evorl.config.registry import did_you_mean
+from evorl.config.registry import did_you_mean, look_beside
 from evorl.config.run_config import RunConfig, model_of
 from evorl.config.sections import REFUSED, describe, unknown_key
 from evorl.config.yaml_text import dump_yaml, parse_yaml, read_yaml
@@ -46,6 +46,7 @@ class _Override(NamedTuple):
 def load_config(path: str | FilePath, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a YAML file and apply overrides such as `algorithm.lr=1e-4`; ConfigError if wrong."""
     data = read_yaml(path)
+    look_beside(path)
     return parse_config({} if data is None else data, overrides, source=str(path))
 
 

@@ -10,6 +10,8 @@ import difflib
 import importlib
 import sys
 from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from evorl.errors import ConfigError
@@ -30,12 +32,15 @@ OURS = {  # by kind: module:Name by name
         "tournament": "evorl.evolution.selection:Tournament",
     },
     "mutation": {},
+    "wrapper": {},
     "fitness": {name: f"evorl.evolution.selection:{name}" for name in ("mean", "median", "iqm")},
 }
 BASES = {  # what a class must be a subclass of; parts of other kinds are functions
     "algorithm": "evorl.algorithms.hyperparameters:Declaration",
     "selection": "evorl.evolution.selection:Selection",
+    "wrapper": "gymnasium:Wrapper",
 }
+_beside = [""]  # where modules are looked for: the current folder, and that of the YAML file
 
 
 def resolve(kind: str, name: str) -> Any:
@@ -62,20 +67,33 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def look_beside(file: str | Path) -> None:
+    """From now on modules are looked for in the folder of this YAML file, too."""
+    _beside[1:] = [str(Path(file).parent.resolve())]
+
+
+def import_module(name: str) -> ModuleType:
+    """A module of the user's, or ours; ConfigError says in one line why there is none."""
+    # behind everything that is installed
+    sys.path += [folder for folder in _beside if folder not in sys.path]
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the user's module does
+        missing = isinstance(error, ModuleNotFoundError) and error.name
+        if missing and f"{name}.".startswith(f"{missing}."):
+            hint = "it must be in the current folder, beside the YAML file, or installed"
+            advice = f"{hint} (PYTHONPATH=FOLDER adds a folder)"
+            raise ConfigError(f"there is no module {missing!r}; {advice}") from None
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"importing {name!r} raised {what}") from error
+
+
 def _attribute(path: str) -> Any:
     """What `module:Name` stands for."""
     module_name, _, name = path.rpartition(":")
-    if "" not in sys.path:
-        sys.path.append("")  # the current folder, behind everything that is installed
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # whatever the user's module does
-        missing = isinstance(error, ModuleNotFoundError) and error.name
-        if missing and f"{module_name}.".startswith(f"{missing}."):
-            hint = "it must be in the current folder, or installed"
-            raise ConfigError(f"there is no module {missing!r}; {hint}") from None
-        what = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"importing {module_name!r} raised {what}") from error
+    module = import_module(module_name)
     if not hasattr(module, name):
         near = did_you_mean(name, vars(module))
         raise ConfigError(f"module {module_name!r} has no {name!r}{near}")

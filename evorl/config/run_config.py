@@ -322,7 +322,6 @@ def _rules(
     yield not config.evolves, why, sections
     trained = config.evaluation.source == "training"
     yield trained, "evaluation.source: training", "evaluation.episodes"
-    yield config.env.backend == "envpool", "env.backend: envpool", "env.max_failures"
     rollout = config.algorithm.experience != "replay"
     yield rollout, "an algorithm that learns from rollouts", "replay.*"
     keeps_none = rollout and not getattr(config.algorithm, "replay_unrolls", 0)

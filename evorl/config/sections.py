@@ -92,6 +92,7 @@ def check_part(kind: str, name: str, field: str = "") -> Any:
 
 AutoBool = Literal["auto", True, False]
 Count = Annotated[int, Field(ge=1, le=MOST)]
+AutoCount = Literal["auto"] | Count
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Units = Annotated[int, Field(ge=1, le=4096)]
 Channels = Annotated[int, Field(ge=1, le=1024)]
@@ -100,9 +101,11 @@ Name = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class WrapperConfig(Section):
-    """A class of gymnasium.wrappers put around every environment."""
+    """A class of gymnasium.wrappers, or one of your own, put around every environment."""
 
-    name: str = option(..., "Name of a class in gymnasium.wrappers.", min_length=1)
+    name: str = option(
+        ..., "Name of a class in gymnasium.wrappers, or your own as module:Class.", min_length=1
+    )
     kwargs: dict[str, Any] = option({}, "Arguments of the wrapper.")
 
 
@@ -124,7 +127,19 @@ class EnvConfig(Section):
     kwargs: dict[str, Any] = option({}, "Arguments of gymnasium.make.")
     wrappers: list[WrapperConfig] = option([], "Wrappers of every environment, innermost first.")
     normalize: NormalizeConfig = Field(default_factory=NormalizeConfig)
-    max_failures: int = option(10, "Failures of environments that a run survives.", ge=0, le=MOST)
+    max_failures: int = option(
+        100,
+        "Failures of environments that a run survives, for each million steps that has begun.",
+        ge=0,
+        le=MOST,
+    )
+    timeout: float = option(
+        300.0,
+        "Seconds that a step or reset may take; then an async environment is replaced, and of"
+        " another one the run says where it hangs.",
+        gt=0,
+        le=86400,
+    )
 
 
 class NetworkConfig(Section):
@@ -231,8 +246,14 @@ class EvaluationConfig(Section):
     fitness: str = option("mean", "What counts of returns: mean, median, iqm, or module:function.")
     confirm_episodes: Count = option(20, "Further episodes at most, in a race for the best.")
     final_episodes: int = option(100, "Held-out episodes of the final score.", ge=2, le=MOST)
-    max_steps: Count = option(10_000, "Steps after which an episode for fitness is cut.")
-    final_max_steps: Count = option(10_000, "Steps after which a held-out episode is cut.")
+    max_steps: AutoCount = option(
+        "auto",
+        "Steps after which an episode for fitness is cut; auto: the environment's own limit, but at"
+        " most 10,000, and 1,000 if it has none.",
+    )
+    final_max_steps: AutoCount = option(
+        "auto", "Steps after which a held-out episode is cut; auto: as for max_steps."
+    )
 
 
 class BudgetConfig(Section):

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
         slots_for,
         spaces_of,
     )
+    from evorl.envs.entrance import LARGEST
     from evorl.envs.make import Env, EnvSpec, adapted, find, make_env
     from evorl.envs.rebuilding import Failure, Failures, with_trace
     from evorl.envs.spaces import ActionSpec, ObservationSpec, SpaceAdapter, adapt
-    from evorl.envs.vector import Episodes, Step, VectorEnv
+    from evorl.envs.vector import Episodes, Step, VectorEnv, steps_limit
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

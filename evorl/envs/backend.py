@@ -4,18 +4,14 @@ import statistics
 import time
 from collections.abc import Callable
 
-from evorl.envs.make import EnvSpec
+from evorl.envs.entrance import Entrance
+from evorl.envs.make import EnvSpec, close
 from evorl.envs.native import NativeVectorEnv, PoolVectorEnv, native_refusal
-from evorl.envs.rebuilding import make_slot, random_action
+from evorl.envs.rebuilding import make_slot, random_action, step_slots
 from evorl.envs.spaces import SpaceAdapter
-from evorl.envs.vector import (
-    AsyncVectorEnv,
-    Episodes,
-    SlotVectorEnv,
-    SyncVectorEnv,
-    VectorEnv,
-    inspect,
-)
+from evorl.envs.vector import Episodes, SlotVectorEnv, SyncVectorEnv, VectorEnv, inspect
+from evorl.envs.watching import Watch
+from evorl.envs.workers import AsyncVectorEnv
 from evorl.machine import cores
 
 SLOTS: dict[str, Callable[[EnvSpec, int], SlotVectorEnv]] = {
@@ -74,17 +70,19 @@ def choose_backend(spec: EnvSpec, num_agents: int, num_envs: int) -> tuple[str, 
 
 def _step_ms(spec: EnvSpec) -> float:
     """The median time of a random step of one environment, in ms."""
-    env = make_slot(spec)  # one that raises at times is no reason not to begin
-    try:
-        env.action_space.seed(0)
-        env.reset(seed=0)
-        times: list[float] = []
-        while len(times) < TIMED_STEPS and sum(times) < TIMED_SECONDS:
-            action, start = random_action(env), time.perf_counter()
-            _, _, terminated, truncated, _ = env.step(action)
-            times.append(time.perf_counter() - start)
-            if terminated or truncated:
-                env.reset()
-        return 1000 * statistics.median(times)
-    finally:
-        env.close()
+    entrance = Entrance(inspect(spec)[0])
+    with Watch(spec.id, spec.timeout):
+        env = make_slot(spec, entrance=entrance)  # failing at times is no reason not to begin
+        try:
+            env.action_space.seed(0)
+            env.reset(seed=0)
+            times: list[float] = []
+            while len(times) < TIMED_STEPS and sum(times) < TIMED_SECONDS:
+                action, start = random_action(env), time.perf_counter()
+                step, _ = step_slots([env], [action], entrance)
+                times.append(time.perf_counter() - start)
+                if step.terminated[0] or step.truncated[0]:
+                    env.reset()
+            return 1000 * statistics.median(times)
+        finally:
+            close(env)

@@ -1,8 +1,6 @@
 """From an id, arguments and wrappers to one Gymnasium environment, or one line on why not."""
 
 import copy
-import importlib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as Registration
 
-from evorl.config import WrapperConfig, did_you_mean
+from evorl.config import WrapperConfig, did_you_mean, import_module, resolve
 from evorl.envs.spaces import Array, ChannelsLast, SpaceAdapter, adapt
 from evorl.errors import ConfigError, EnvError
 
@@ -28,6 +26,7 @@ REFUSED = {
     "NormalizeReward": STATISTICS,
 }
 NESTED = (spaces.Dict, spaces.Tuple)
+RETURNS = "step gives obs, reward, terminated, truncated, info, and reset gives obs, info"
 
 
 @dataclass(frozen=True)
@@ -37,22 +36,20 @@ class EnvSpec:
     id: str  # a registered id, or module:id to import the module that registers it
     backend: str = "auto"  # auto, sync, async, native or envpool
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    wrappers: Sequence[WrapperConfig] = ()  # classes of gymnasium.wrappers, innermost first
+    wrappers: Sequence[WrapperConfig] = ()  # of gymnasium.wrappers or one's own, innermost first
     channels_last: ChannelsLast = "auto"  # whether images are (H, W, C)
-    max_failures: int = 10  # exceptions of environments that a run survives
+    max_failures: int = 100  # failures of environments that a run survives, for each million steps
+    timeout: float = 300.0  # seconds that a step or a reset may take
 
 
 def find(env_id: str) -> Registration:
     """The registry's entry for an id; `module:id` imports the module first."""
     module, _, name = env_id.rpartition(":")
     if module:
-        if "" not in sys.path:
-            sys.path.append("")  # the user's own module in the current folder
         try:
-            importlib.import_module(module)
-        except (ImportError, TypeError, ValueError) as error:
-            what = f"env.id: cannot import {module!r} for {env_id!r}: {reason_of(error)}"
-            raise ConfigError(what) from error
+            import_module(module)
+        except ConfigError as error:
+            raise ConfigError(f"env.id: {env_id!r}: {error}") from error
     registered = gymnasium.registry.get(name)
     if registered is None:
         advice = did_you_mean(name, gymnasium.registry) or (
@@ -76,15 +73,35 @@ def make_env(
     try:
         for index, wrapper in enumerate(spec.wrappers):
             env = _wrap(env, wrapper, f"env.wrappers[{index}]")
-        with refusals(repr(spec.id), spec.kwargs):
+        with refusals(repr(spec.id), {}):
             if isinstance(env.observation_space, NESTED):
                 env = gymnasium.wrappers.FlattenObservation(env)
             if masked is None:
-                masked = MASK in env.reset(seed=0)[1]
+                masked = MASK in _first_info(env, spec)
         return Masked(env, spec) if masked else env
     except ConfigError:
-        env.close()
+        close(env)
         raise
+
+
+def close(env: Any) -> None:
+    """Close it, whatever it says to that."""
+    try:
+        env.close()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return
+
+
+def _first_info(env: Env, spec: EnvSpec) -> Mapping[str, Any]:
+    """What a reset says beside its observation."""
+    found: Any = env.reset(seed=0)
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
+        got = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
+        what = f"gives {got} in a reset; it must be a tuple of an observation and a dict"
+        raise ConfigError(f"env.id: {spec.id!r} {what}")
+    return found[1]
 
 
 @contextmanager
@@ -101,7 +118,9 @@ def refusals(
         hint = f"; try: pip install {package.split('.')[0]}" if package else ""
         what = f"{where}: {name} needs a package that is not installed: {reason_of(error)}{hint}"
         raise ConfigError(what) from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also what ends a process, such as sys.exit
         cause = error.__cause__ or error  # Gymnasium wraps a TypeError in a longer one
         what = f"{where}: {name} cannot be used: {type(cause).__name__}: {reason_of(cause)}"
         if kwargs:
@@ -111,8 +130,14 @@ def refusals(
 
 def reason_of(error: BaseException) -> str:
     """An error's first line, with its type where the message alone would say nothing."""
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text}" if isinstance(error, KeyError) or not text else text
+    try:
+        text = str(error).strip().partition("\n")[0]
+    except Exception:  # its own
+        text = ""
+    if "values to unpack" in text:
+        text += f" ({RETURNS})"
+    alone = text and not isinstance(error, KeyError | SystemExit)
+    return text if alone else f"{type(error).__name__}: {text}"
 
 
 def _wrap(env: Env, wrapper: WrapperConfig, where: str) -> Env:
@@ -120,12 +145,22 @@ def _wrap(env: Env, wrapper: WrapperConfig, where: str) -> Env:
     if name in REFUSED:
         raise ConfigError(f"{where}: {name} {REFUSED[name]}")
     known = [other for other in gymnasium.wrappers.__all__ if other[0].isupper()]
-    if name not in known:
+    if ":" not in name and name not in known:
         advice = did_you_mean(name, known) or "; see gymnasium.farama.org/api/wrappers"
         raise ConfigError(f"{where}: gymnasium.wrappers has no {name!r}{advice}")
     with refusals(name, wrapper.kwargs, where, where):  # some import torch or jax here
-        wrapped: Env = getattr(gymnasium.wrappers, name)(env, **wrapper.kwargs)
+        wrapped: Env = _wrapper(name, where)(env, **wrapper.kwargs)
     return wrapped
+
+
+def _wrapper(name: str, where: str) -> Any:
+    """A class of Gymnasium's, or the user's own."""
+    if ":" not in name:
+        return getattr(gymnasium.wrappers, name)
+    try:
+        return resolve("wrapper", name)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
 
 
 class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):

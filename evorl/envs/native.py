@@ -1,12 +1,14 @@
 """Vector environments that are one piece: an environment's own vectorised version, and EnvPool's.
 
-What they raise goes through as it is: one slot alone cannot be rebuilt.
+What they raise ends the run: one slot alone cannot be rebuilt. If what they give is no number that
+can be learned from, the slot's episode is left out.
 """
 
 import importlib
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import Any
 
 import gymnasium
@@ -14,13 +16,17 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from evorl.config import did_you_mean
-from evorl.envs.make import MASK, NESTED, EnvSpec, find, reason_of, refusals
+from evorl.envs.entrance import LARGEST, Bools, Floats, fine, show
+from evorl.envs.make import MASK, NESTED, EnvSpec, close, find, reason_of, refusals
+from evorl.envs.rebuilding import Failure, Failures, with_trace
 from evorl.envs.spaces import Array, adapt
-from evorl.envs.vector import Actions, Bools, Rows, SlotVectorEnv, Step, VectorEnv
-from evorl.errors import ConfigError
+from evorl.envs.vector import Actions, Rows, SlotVectorEnv, Step, VectorEnv
+from evorl.envs.watching import Watch
+from evorl.errors import ConfigError, EnvError
 
 OURS = ("num_envs", "seed", "env_seed", "batch_size", "max_num_players", "gym_reset_return_info")
 NO_LIMIT = 2**31 - 1
+LEFT_OUT = "its episode is left out"
 
 
 class NativeVectorEnv(VectorEnv):
@@ -42,37 +48,84 @@ class NativeVectorEnv(VectorEnv):
         limit = spec.kwargs.get("max_episode_steps", find(spec.id).max_episode_steps)
         super().__init__(spec, "native", num_agents * num_envs, spaces, limit)
         self._resetting: Bools = np.zeros(self.num_envs, np.bool_)
+        self._lost: Bools = self._resetting.copy()  # whose episode is left out until it ends
+        self._watch = Watch(spec.id, spec.timeout)
+        self.failures.then = LEFT_OUT
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts an episode in every slot; an agent's seeds together seed its one generator."""
         raw = []
-        for agent, vec in enumerate(self._vecs):
-            own = seeds[agent * self._per_agent :][: self._per_agent]
-            # below 2^30, as the seeds themselves: held-out episodes use the others
-            word = np.random.SeedSequence(own).generate_state(1, np.uint32)[0]
-            raw.append(vec.reset(seed=int(word >> 2))[0])
+        with self._watch, raising(self.failures):
+            for agent, vec in enumerate(self._vecs):
+                own = seeds[agent * self._per_agent :][: self._per_agent]
+                # below 2^30, as the seeds themselves: held-out episodes use the others
+                word = np.random.SeedSequence(own).generate_state(1, np.uint32)[0]
+                raw.append(vec.reset(seed=int(word >> 2))[0])
+            obs = self.spaces.observations(np.concatenate(raw), copy=False)
         self._resetting = np.zeros(self.num_envs, np.bool_)
-        return self.spaces.observations(np.concatenate(raw), copy=False)
+        nothing = np.zeros(self.num_envs, np.float32)
+        self._lost = refuse(obs, nothing, self.failures, self._resetting)
+        return obs
 
     def step(self, actions: Actions) -> Step:
         """Steps every slot that is in an episode; the others start one."""
         own = self.spaces.actions(actions)
         parts = own.reshape(-1, self._per_agent, *own.shape[1:])
-        results = [vec.step(part) for vec, part in zip(self._vecs, parts, strict=True)]
-        raw, reward, terminated, truncated = (
-            np.concatenate([result[field] for result in results]) for field in range(4)
-        )
-        obs = self.spaces.observations(raw, copy=False)
+        with self._watch, raising(self.failures):
+            results = [vec.step(part) for vec, part in zip(self._vecs, parts, strict=True)]
+            raw, reward, terminated, truncated = (
+                np.concatenate([result[field] for result in results]) for field in range(4)
+            )
+            obs = self.spaces.observations(raw, copy=False)
+            reward = reward.astype(np.float32, copy=False)
         valid = ~self._resetting if self._resetting.any() else None
+        failed: Bools | None = None
+        if self._lost.any() or not (fine(reward) and fine_observations(obs)):
+            self._lost &= ~self._resetting  # a new episode has begun
+            self._lost = failed = refuse(obs, reward, self.failures, self._lost)
+            valid = ~(failed | self._resetting)
         self._resetting = terminated | truncated
-        reward = reward.astype(np.float32, copy=False)
-        return Step(obs, reward, terminated, truncated, obs, valid)
+        cuts = truncated if failed is None else truncated | failed
+        return Step(obs, reward, terminated, cuts, obs, valid, failed)
 
     def close(self) -> None:
         """Closes every agent's environments."""
         for vec in self._vecs:
-            with suppress(Exception):
-                vec.close()
+            close(vec)
+
+
+def fine_observations(obs: Array) -> bool:
+    """Whether observations [M, …] can be learned from."""
+    return obs.dtype.kind != "f" or fine(obs)
+
+
+def refuse(obs: Array, reward: Floats, failures: Failures, lost: Bools) -> Bools:
+    """Which slots [M] give no numbers, where zeros take their place, or are lost already."""
+    wrong = ~(np.abs(reward) <= LARGEST)
+    whats = [f"reward {show(own)}" for own in reward]
+    reward[wrong] = 0
+    for slot in range(len(obs)) if obs.dtype.kind == "f" else ():
+        seen = obs[slot].reshape(-1)
+        if not fine(seen):
+            whats[slot] = f"observation {show(seen[~(np.abs(seen) <= LARGEST)][0])}"
+            wrong[slot], obs[slot] = True, 0
+    for slot in np.flatnonzero(wrong & ~lost).tolist():
+        failures.add(slot, [f"gave the {whats[slot]}; numbers may be up to ±1e18"])
+    found: Bools = wrong | lost
+    return found
+
+
+@contextmanager
+def raising(failures: Failures) -> Iterator[None]:
+    """EnvError, with the traceback as a note, of whatever such an environment raises."""
+    try:
+        yield
+    except (EnvError, KeyboardInterrupt):
+        raise
+    except BaseException:
+        failure = Failure(0, traceback.format_exc())
+        what = f"env.id: {failures.env_id!r} raised, and cannot be rebuilt (env.backend: sync can)"
+        raise with_trace(what, failure) from None
 
 
 def native_refusal(spec: EnvSpec) -> str | None:
@@ -121,6 +174,8 @@ class PoolVectorEnv(SlotVectorEnv):
         limit = int(made.config.max_episode_steps)
         steps = limit if 0 < limit < NO_LIMIT else None
         super().__init__(spec, "envpool", num_envs, adapt(spec.id, *own, spec.channels_last), steps)
+        self._watch = Watch(spec.id, spec.timeout)
+        self.failures.then = LEFT_OUT
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts an episode in every slot of a new pool, which takes seeds only when it is made."""
@@ -135,7 +190,8 @@ class PoolVectorEnv(SlotVectorEnv):
     def restart(self, rows: Rows, seeds: Sequence[int] | None = None) -> Array:
         """Resets some slots; seeds they take only all together, in `reset`."""
         assert seeds is None
-        raw, _ = self._pool.reset(rows.astype(np.int32))
+        with self._watch, raising(self.failures):
+            raw, _ = self._pool.reset(rows.astype(np.int32))
         return self.spaces.observations(raw, copy=False)
 
     def play(self, actions: Actions, rows: Rows | None = None) -> Step:
@@ -143,9 +199,14 @@ class PoolVectorEnv(SlotVectorEnv):
         own = self.spaces.actions(actions)
         own = own.astype(np.int32) if own.dtype == np.int64 else own  # EnvPool's choices
         slots = None if rows is None else rows.astype(np.int32)
-        raw, reward, terminated, truncated, _ = self._pool.step(own, slots)
+        with self._watch, raising(self.failures):
+            raw, reward, terminated, truncated, _ = self._pool.step(own, slots)
         obs = self.spaces.observations(raw, copy=False)  # EnvPool writes every step to a new buffer
-        return Step(obs, reward.astype(np.float32, copy=False), terminated, truncated, obs)
+        reward, failed = reward.astype(np.float32, copy=False), None
+        if not (fine(reward) and fine_observations(obs)):
+            failed = refuse(obs, reward, self.failures, np.zeros(len(obs), np.bool_))
+            terminated, truncated = terminated & ~failed, truncated | failed
+        return Step(obs, reward, terminated, truncated, obs, failed=failed)
 
     def close(self) -> None:
         """Ends the pool's threads."""

@@ -1,23 +1,29 @@
 """One vector environment for all agents: M = agents × environments slots, stepped together."""
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from gymnasium import vector
 from numpy.typing import NDArray
 
-from evorl.envs.make import EnvSpec, adapted, find, make_env, refusals
-from evorl.envs.rebuilding import TRACES, Failures, make_slot, random_action
+from evorl.envs.entrance import Bools, Entrance, Floats
+from evorl.envs.make import EnvSpec, adapted, close, make_env, refusals
+from evorl.envs.rebuilding import (
+    RESET,
+    TRACES,
+    Failures,
+    Slot,
+    make_slot,
+    random_action,
+    step_slots,
+)
 from evorl.envs.spaces import Array, SpaceAdapter
+from evorl.envs.watching import Watch
 from evorl.errors import ConfigError
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float32]
+LONGEST = 10_000  # steps of an episode that is scored, unless the configuration says so
+UNLIMITED = 1_000  # the same in environments without a limit
 Actions = NDArray[Any]  # [M] choices counted from 0, [M, A] of several, or of numbers -1 to 1
 Rows = NDArray[np.int64]
 
@@ -88,7 +94,11 @@ class SyncVectorEnv(SlotVectorEnv):
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         super().__init__(spec, "sync", num_envs, *inspect(spec))
         masked = self.observation.mask > 0
-        self._envs = [make_slot(spec, masked=masked) for _ in range(num_envs)]
+        self._entrance, self._watch = Entrance(self.spaces), Watch(spec.id, spec.timeout)
+        self._envs: list[Slot] = []
+        with self._watch:
+            for _ in range(num_envs):
+                self._envs.append(make_slot(spec, masked=masked, entrance=self._entrance))
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Starts an episode in every slot, each with its own seed."""
@@ -101,90 +111,42 @@ class SyncVectorEnv(SlotVectorEnv):
     def play(self, actions: Actions, rows: Rows | None = None) -> Step:
         """Steps these environments, one after another."""
         own = self.spaces.actions(actions)
+        if own is actions and own.ndim > 1:
+            own = own.copy()  # some write into the arrays that they are given
         chosen = range(self.num_envs) if rows is None else rows.tolist()
-        found = [self._envs[row].step(action) for row, action in zip(chosen, own, strict=True)]
-        raw, rewards, terminated, truncated, infos = zip(*found, strict=True)
-        obs = self.spaces.observations(np.stack(raw), copy=False)
-        reward = np.array(rewards, np.float32).reshape(-1)  # some give arrays of one number
-        ends, cuts = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
-        failed = self._note(chosen, infos) if any(infos) else None
+        slots = self._envs if rows is None else [self._envs[row] for row in chosen]
+        with self._watch:
+            (obs, reward, ends, cuts), traces = step_slots(slots, own, self._entrance)
+        failed = self._note(chosen, traces) if any(traces) else None
         return Step(obs, reward, ends, cuts, obs, failed=failed)
 
     def close(self) -> None:
         """Closes every environment."""
-        for env in self._envs:
-            with suppress(Exception):
-                env.close()
+        with self._watch:
+            for env in self._envs:
+                close(env)
 
     def _reset(self, rows: Sequence[int], seeds: Sequence[int | None]) -> Array:
-        found = [self._envs[row].reset(seed=seed) for row, seed in zip(rows, seeds, strict=True)]
-        self._note(rows, [info for _, info in found])
-        return self.spaces.observations(np.stack([obs for obs, _ in found]), copy=False)
+        with self._watch:
+            slots = zip(rows, seeds, strict=True)
+            found = [self._envs[row].reset(seed=seed) for row, seed in slots]
+        self._note(rows, [info.get(TRACES, ()) for _, info in found])
+        obs = self._entrance.observations([obs for obs, _ in found])
+        assert obs is not None  # each slot has looked at its own
+        return obs
 
-    def _note(self, rows: Iterable[int], infos: Iterable[dict[str, Any]]) -> Bools:
-        for row, info in zip(rows, infos, strict=True):
-            self.failures.add(row, info.get(TRACES, ()))
-        return np.array([TRACES in info for info in infos])
+    def _note(self, rows: Iterable[int], traces: Sequence[Sequence[str]]) -> Bools:
+        """Which of these slots [K] have failed."""
+        for row, own in zip(rows, traces, strict=True):
+            self.failures.add(row, own)
+        return np.array([bool(own) for own in traces])
 
 
-class AsyncVectorEnv(SlotVectorEnv):
-    """Plain Gymnasium environments, each in a worker process of its own."""
-
-    def __init__(self, spec: EnvSpec, num_envs: int) -> None:
-        super().__init__(spec, "async", num_envs, *inspect(spec))
-        self._vec = vector.AsyncVectorEnv(
-            [partial(make_slot, spec, find(spec.id), self.observation.mask > 0)] * num_envs,
-            copy=False,  # the adapter copies, once
-            autoreset_mode=vector.AutoresetMode.DISABLED,
-        )
-
-    def reset(self, seeds: Sequence[int]) -> Array:
-        """Starts an episode in every slot, each with its own seed."""
-        raw, infos = self._vec.reset(seed=list(seeds))
-        self._note(infos)
-        return self.spaces.observations(raw)
-
-    def restart(self, rows: Rows, seeds: Sequence[int] | None = None) -> Array:
-        """Resets these environments."""
-        mask = np.isin(np.arange(self.num_envs), rows)
-        own: list[int | None] = [None] * self.num_envs
-        for row, seed in zip(rows.tolist(), seeds or (), strict=seeds is not None):
-            own[row] = seed
-        raw, infos = self._vec.reset(seed=own, options={"reset_mask": mask})
-        self._note(infos)
-        return self.spaces.observations(raw[rows], copy=False)
-
-    def play(self, actions: Actions, rows: Rows | None = None) -> Step:
-        """Steps these environments, all at once; the others rest."""
-        rows = np.arange(self.num_envs) if rows is None else rows
-        own: list[Any] = [None] * self.num_envs
-        for row, action in zip(rows.tolist(), self.spaces.actions(actions), strict=True):
-            own[row] = action
-        raw, reward, terminated, truncated, infos = self._vec.step(own)
-        failed = self._note(infos)
-        obs = self.spaces.observations(raw[rows], copy=False)
-        failed = None if failed is None else failed[rows]
-        gained, ends, cuts = reward[rows].astype(np.float32), terminated[rows], truncated[rows]
-        return Step(obs, gained, ends, cuts, obs, failed=failed)
-
-    def close(self) -> None:
-        """Closes the environments, and ends workers that will not close by themselves."""
-        # a worker that died cannot answer; Gymnasium warns of one that is within a step
-        with suppress(Exception), warnings.catch_warnings(action="ignore"):
-            self._vec.close(timeout=5)
-        self._vec.closed = True
-        for process in self._vec.processes:
-            process.kill()
-            process.join()
-
-    def _note(self, infos: dict[str, Any]) -> Bools | None:
-        """Which slots [M] have failed, if any."""
-        if TRACES not in infos:
-            return None
-        failed: Bools = infos[f"_{TRACES}"]
-        for slot in np.flatnonzero(failed):
-            self.failures.add(int(slot), infos[TRACES][slot])
-        return failed
+def steps_limit(given: int | Literal["auto"], own: int | None) -> int:
+    """After how many steps scoring cuts an episode, by the option and the environment's limit."""
+    if given != "auto":
+        return given
+    return UNLIMITED if own is None else min(own, LONGEST)
 
 
 class Episodes:
@@ -227,17 +189,17 @@ def inspect(spec: EnvSpec) -> tuple[SpaceAdapter, int | None]:
 
     What is wrong with it, or with its wrappers, then shows before anything is written.
     """
-    env = make_env(spec)
-    try:
-        spaces = adapted(env, spec)
-        with refusals(repr(spec.id), spec.kwargs):
-            first, _ = env.reset(seed=0)
-            got, expected = np.shape(first), env.observation_space.shape
-            if got != expected:
-                raise ConfigError(
-                    f"env.id: {spec.id!r} says observations of shape {expected}, and gives {got}"
-                )
-            env.step(random_action(env))
-        return spaces, env.spec.max_episode_steps if env.spec else None
-    finally:
-        env.close()
+    with Watch(spec.id, spec.timeout):
+        env = make_env(spec)
+        try:
+            with refusals(repr(spec.id), {}):
+                spaces = adapted(env, spec)
+                entrance, (first, _) = Entrance(spaces), env.reset(seed=0)
+                problem = entrance.problem_of_observation(first, RESET)
+                if problem is None:
+                    problem = entrance.problem(env.step(random_action(env)), 1)
+                if problem is not None:
+                    raise ConfigError(f"env.id: {spec.id!r} {problem}")
+                return spaces, env.spec.max_episode_steps if env.spec else None
+        finally:
+            close(env)

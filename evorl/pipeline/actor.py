@@ -16,7 +16,6 @@ from torch import Tensor
 
 from evorl.actors import (
     DEAD,
-    LARGEST,
     MOST_FAILURES,
     MOST_SEEN,
     TRACE,
@@ -26,7 +25,7 @@ from evorl.actors import (
     load_weights,
 )
 from evorl.distributed import ActorWorld
-from evorl.envs import VectorEnv
+from evorl.envs import LARGEST, VectorEnv
 from evorl.experience import RolloutBuffer, RolloutSampler, Transitions
 from evorl.pipeline.collect import Collect, CollectRollout, of_the_living
 from evorl.pipeline.learn import LearnRollout

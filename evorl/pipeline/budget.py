@@ -136,5 +136,6 @@ def refuse_all_dead(context: TrainingContext) -> None:
         return
     raise DeadError(
         f"{dead}, their loss, weights or returns are not finite; start a new run with a smaller"
-        " algorithm.lr (if there was a good agent before, best/ in the run's folder has it)"
+        " algorithm.lr (what each died of was warned of; if there was a good agent before, best/ in"
+        " the run's folder has it)"
     )

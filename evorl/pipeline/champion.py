@@ -22,7 +22,7 @@ from torch import Tensor
 
 from evorl.config import RunConfig
 from evorl.distributed import World
-from evorl.envs import Episodes
+from evorl.envs import Episodes, steps_limit
 from evorl.errors import RunError
 from evorl.evolution import Fitness
 from evorl.genome import Genome
@@ -69,7 +69,8 @@ class Champion:
         """Of the population it takes the networks and the algorithm only."""
         self.world, self.specs, self.algorithm = world, population.specs, population.algorithm
         self.team = world.evaluators  # ranks that play; the first of them decides
-        self.play = PlayTogether(self.team, population, episodes, config.evaluation.max_steps)
+        limit = steps_limit(config.evaluation.max_steps, episodes.max_episode_steps)
+        self.play = PlayTogether(self.team, population, episodes, limit)
         self.interface, self.directory = Interface.of(episodes.spaces), directory
         self.env_id, self.stop_at = config.env.id, config.budget.stop_at
         self.seeded = config.evaluation.source == "episodes"  # fitness, as the score

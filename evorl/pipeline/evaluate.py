@@ -12,7 +12,7 @@ import torch
 
 from evorl.config import EvaluationConfig
 from evorl.distributed import Team, World
-from evorl.envs import Episodes
+from evorl.envs import Episodes, steps_limit
 from evorl.evolution import Fitness
 from evorl.genome import Genome
 from evorl.networks import Parameters
@@ -121,8 +121,8 @@ class Evaluate:
     ) -> None:
         """`share` are the episodes that this rank plays, of those that its agents are to play."""
         self.population, self.episodes = population, episodes
-        self.count, self.max_steps, self.seed = config.episodes, config.max_steps, seed
-        self.share = share
+        self.count, self.seed, self.share = config.episodes, seed, share
+        self.max_steps = steps_limit(config.max_steps, episodes.max_episode_steps)
 
     def __call__(self, context: TrainingContext) -> None:
         """The returns of this rank's agents on its share of the episodes."""
@@ -132,6 +132,7 @@ class Evaluate:
             played = play(self.population, self.episodes, seeds[self.share], self.max_steps)
         count_failures(context, self.episodes.failures)
         context.evaluation_steps += played.steps
+        tell_endless(self.population, played.returns)
         context.returns = np.where(self.population.alive[:, None], played.returns, -np.inf)
 
 
@@ -183,6 +184,7 @@ class TakeReturns:
         """The returns of this rank's agents, filled up with NaN."""
         mark_dead(self.population)
         found = [np.array(own) for own in self.training.ended]
+        tell_endless(self.population, found)
         for agent, own in enumerate(found):
             if not (self.population.alive[agent] and np.isfinite(own).all()):
                 found[agent] = np.array([-np.inf])
@@ -195,6 +197,14 @@ def mark_dead(population: Population) -> None:
     population.mark_dead()
     for agent in np.flatnonzero(before & ~population.alive):
         warn_dead(population.genomes[agent].id, "its weights are no longer finite")
+
+
+def tell_endless(population: Population, returns: Sequence[Floats] | Floats) -> None:
+    """Living agents with a return that is no finite number are named, with the return."""
+    for agent, own in enumerate(returns):
+        if population.alive[agent] and not (known := np.isfinite(own)).all():
+            what = f"a return of its episodes is {own[~known][0]:g}; look at the rewards"
+            warn_dead(population.genomes[agent].id, what)
 
 
 def interleaved(parts: Sequence[Floats]) -> Floats:

@@ -1,5 +1,6 @@
 """What the stages of a run share: how far this rank's agents have come, and where its time goes."""
 
+import math
 import time
 import warnings
 from collections import defaultdict
@@ -15,6 +16,8 @@ from evorl.pipeline.snapshot import COUNTS, Progress, Snapshot
 from evorl.pipeline.training_log import TrainingLog
 
 Floats = npt.NDArray[np.float64]
+MILLION = 1_000_000
+ALL_TOLD = 10  # failures that are all warned of; after that 20, 30, … 100, 200, …
 
 
 class Timed:
@@ -99,21 +102,25 @@ class TrainingContext(Progress):
 
 
 def count_failures(progress: Progress, failures: Failures) -> None:
-    """Warns of every new one; EnvError, with the environment's own traceback, past the limit.
+    """Warns of new ones; EnvError, with the environment's own traceback, past the limit.
 
-    Of other ranks' failures those before this generation count, too.
+    The limit is for each million steps that has begun. Of many, only some are warned of. Of other
+    ranks' failures those before this generation count, too.
     """
-    limit = failures.limit
-    for failure in failures.take():
+    new = failures.take()
+    if not new:
+        return
+    steps = progress.env_steps + progress.evaluation_steps
+    limit = failures.limit * max(1, math.ceil(steps / MILLION))
+    for failure in new:
         progress.failures += 1
-        if progress.failures > limit:
-            what = f"raised too often ({progress.failures}, {limit} allowed; fix it or allow more)"
-            raise with_trace(f"env.max_failures: {failures.env_id!r} {what}", failure)
-        warnings.warn(
-            f"{failures.env_id!r} raised, and a new environment took its place"
-            f" ({progress.failures} of {limit} allowed by env.max_failures): {failure.line}",
-            stacklevel=2,
-        )
+        count, did = progress.failures, f"{failures.env_id!r} {failure.verb}"
+        if count > limit:
+            what = f"{did} too often ({count}, {limit} allowed; fix it or allow more)"
+            raise with_trace(f"env.max_failures: {what}", failure)
+        if count <= ALL_TOLD or count % 10 ** (len(str(count)) - 1) == 0:
+            allowed = f"({count} of {limit} allowed by env.max_failures)"
+            warnings.warn(f"{did}, and {failures.then} {allowed}: {failure.line}", stacklevel=2)
 
 
 def warn_dead(agent: int, reason: str) -> None:

@@ -218,9 +218,11 @@ class RunDirectory:
 
     def config(self) -> "RunConfig":
         """The configuration that the run was started with."""
-        from evorl.config import load_config
+        from evorl.config import parse_config
 
-        return load_config(self.path / CONFIG)
+        file = self.path / CONFIG  # not by load_config, which looks for modules beside it
+        data = read_yaml(file)
+        return parse_config({} if data is None else data, source=str(file))
 
     def options(self) -> dict[str, Any]:
         """The configuration as plain data, by section, not validated."""

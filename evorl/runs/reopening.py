@@ -15,7 +15,7 @@ from evorl.runs.files import run_error
 
 # What may change when a run resumes: none of it touches what agents learn, but for last digits.
 SECTIONS = ("name", "run", "budget", "mesh", "compile", "checkpoint", "tracking")
-PARTS = {"env": {"max_failures"}, "actors": {"place"}}
+PARTS = {"env": {"max_failures", "timeout"}, "actors": {"place"}}
 CHANGEABLE: dict[str, Any] = {**PARTS, **dict.fromkeys(SECTIONS, True)}
 
 

@@ -18,7 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.config import RunConfig
-from evorl.envs import Env, EnvSpec, Failure, SpaceAdapter, make_env, spaces_of, with_trace
+from evorl.envs import (
+    Env,
+    EnvSpec,
+    Failure,
+    SpaceAdapter,
+    make_env,
+    spaces_of,
+    steps_limit,
+    with_trace,
+)
 from evorl.errors import ConfigError, RunError
 from evorl.networks import Spec
 from evorl.pipeline import POPULATION, Snapshot
@@ -141,9 +150,10 @@ def watch_agent(
         has = f"its render modes are {', '.join(map(str, modes))}" if modes else "it cannot render"
         raise RunError(f"{selected.path}: {spec.id!r} gives no pictures: {has}")
     agent = Agent(selected.agent)
-    limit = selected.config.evaluation.final_max_steps
     filmed = replace(spec, kwargs={**spec.kwargs, "render_mode": "rgb_array"})
     env = make_env(filmed, masked=False)
+    own = env.spec.max_episode_steps if env.spec else None
+    limit = steps_limit(selected.config.evaluation.final_max_steps, own)
     episodes: list[Episode] = []
 
     def frames() -> Iterator[Frame]:

@@ -37,6 +37,7 @@ def env_spec(config: RunConfig) -> EnvSpec:
         env.wrappers,
         config.network.channels_last,
         env.max_failures,
+        env.timeout,
     )
 
 

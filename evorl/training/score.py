@@ -4,7 +4,7 @@ import platform
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 import evorl
 from evorl.algorithms import Trained
 from evorl.config import RunConfig
-from evorl.envs import EnvSpec, make_episodes, slots_for
+from evorl.envs import EnvSpec, make_episodes, slots_for, steps_limit
 from evorl.pipeline import Played, TrainingContext, count_failures, play
 from evorl.population import Population
 from evorl.reporting import Console
@@ -69,7 +69,20 @@ def score_run(run: Run, context: TrainingContext) -> Score:
     }
     run.storage.directory.write_summary(facts)
     run.stages.tracking.end(facts)
+    if run.parts.episodes.max_episode_steps is None:
+        warn_of_share(run, counted.evaluation_steps + score.steps, counted.env_steps)
     return score
+
+
+def warn_of_share(run: Run, evaluation: int, training: int) -> None:
+    """Without a limit of steps evaluation may take more of them than training does."""
+    if evaluation > training:
+        total = evaluation + training
+        run.console.warn(
+            f"evaluation took {100 * evaluation / total:.0f} % of all {total:,} environment steps:"
+            f" {run.config.env.id!r} has no limit of steps; give it one (max_episode_steps), or"
+            " lower evaluation.max_steps, final_max_steps and episodes"
+        )
 
 
 def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console: Console) -> Score:
@@ -81,17 +94,20 @@ def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console:
 
 
 def play_alone(
-    agent: SavedAgent, spec: EnvSpec, seeds: Sequence[int], max_steps: int, console: Console
+    agent: SavedAgent,
+    spec: EnvSpec,
+    seeds: Sequence[int],
+    max_steps: int | Literal["auto"],
+    console: Console,
 ) -> tuple[Played, int]:
     """One agent plays an episode per seed, with a bar; also the failures of environments."""
     population = alone(agent)
     episodes = make_episodes(spec, slots_for(spec, len(seeds)))
     console.start(len(seeds), "scoring", "episode")
     try:
-        played, counted = (
-            play(population, episodes, seeds, max_steps, console.advance),
-            TrainingContext(1),
-        )
+        limit = steps_limit(max_steps, episodes.max_episode_steps)
+        played = play(population, episodes, seeds, limit, console.advance)
+        counted = TrainingContext(1, evaluation_steps=played.steps)
         count_failures(counted, episodes.failures)  # as many are allowed as in the run before
         if count := counted.failures:
             warnings.warn(

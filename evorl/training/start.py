@@ -13,7 +13,7 @@ from typing import Literal
 from evorl.actors import BusExchange
 from evorl.config import RunConfig, dump_config, parse_text, unused_options
 from evorl.distributed import World
-from evorl.envs import choose_backend
+from evorl.envs import choose_backend, steps_limit
 from evorl.evolution import Schedule, birth
 from evorl.networks import fresh_parameters
 from evorl.pipeline import Save, Snapshot, Storage, TrainingContext, from_message, to_message
@@ -134,6 +134,13 @@ def _introduce(run: Run, schedule: Schedule | None) -> None:
                 f"the last {lost} of evaluation.every={every} steps are too few of a rollout to"
                 f" learn from; make it a multiple of algorithm.rollout_steps={steps}"
             )
+    evaluation = config.evaluation
+    if limit is None and "auto" in (evaluation.max_steps, evaluation.final_max_steps):
+        cut = steps_limit("auto", limit)
+        console.say(
+            f"episodes:     {config.env.id} has no limit of steps; evaluation cuts them after"
+            f" {cut:,} (evaluation.max_steps, final_max_steps)"
+        )
     if limit is not None and config.evaluation.every < limit:
         console.warn(
             f"evaluation.every={config.evaluation.every} is less than an episode of up to {limit}"

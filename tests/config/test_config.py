@@ -120,7 +120,8 @@ BROKEN_FILES = [
     (ENV + "network: {hidden: [64, 0]}\n", "network.hidden.1: must be at least 1, got 0"),
     ("env: {id: X, kwargs: 3}\n", "env.kwargs: expected a mapping, got 3"),
     ("env: {id: X, wrappers: [{}]}\n", "env.wrappers.0.name: required, but not given: "
-     "Name of a class in gymnasium.wrappers"),
+     "Name of a class in "
+     "gymnasium.wrappers, or your own as module:Class"),
     ("env: {id: X, wrappers: [3]}\n", "env.wrappers.0: expected a mapping, "
      "got 3"),
     # what fits together
@@ -521,8 +522,7 @@ UNUSED = [
      [f"{MUTATION}new_layer=1.0 has no effect with architecture: 0"]),
     # environments
     ("env.max_failures=0", []),
-    ("env.max_failures=0 env.backend=envpool",
-     ["env.max_failures=0 has no effect with env.backend: envpool"]),
+    ("env.max_failures=0 env.timeout=3 env.backend=envpool", []),
     # exploring
     (f"{EXPLORE}strategy=perturb {EXPLORE}grow=2", []),
     (f"{EXPLORE}strategy=pb2 {EXPLORE}grow=2 {EXPLORE}shrink=0.5", []),

@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 
 from evorl.algorithms.dqn import DQN
-from evorl.config import RunConfig, dump_config, make_json_schema, parse_config, resolve
+from evorl.config import (
+    RunConfig,
+    dump_config,
+    load_config,
+    make_json_schema,
+    parse_config,
+    registry,
+    resolve,
+)
 from evorl.config.yaml_text import parse_yaml
 from evorl.errors import ConfigError
 from evorl.evolution.selection import Tournament, Truncation, mean
+from evorl.runs import RunDirectory
 
 OWN = """
 from typing import Literal
@@ -81,7 +90,7 @@ WRONG = [
      "got 'tornament'; did you mean tournament?"),
     ("mutation", "jitter", "must be your own as module:Name, got 'jitter'"),
     ("algorithm", "no_parts:A", "there is no module 'no_parts'; it must be in the current folder, "
-     "or installed"),
+     "beside the YAML file, or installed (PYTHONPATH=FOLDER adds a folder)"),
     ("algorithm", "no_parts.deep:A", "there is no module 'no_parts'; it must be in the current "
      "folder, or installed"),
     ("fitness", "broken_parts:a", "importing 'broken_parts' raised KeyError: 'a\\nb'"),
@@ -267,3 +276,26 @@ def test_a_module_in_the_current_folder(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "c.yaml: algorithm.lr: must be at most 1, got 2" in done.stderr
+
+
+def test_modules_beside_the_yaml_file_but_never_in_the_folder_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(registry, "_beside", [""])
+    project, elsewhere, run = (tmp_path / name for name in ("project", "elsewhere", "run"))
+    for folder in (project, elsewhere, run):
+        folder.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for folder, module in ((project, "parts_beside"), (run, "parts_in_a_run")):
+        (folder / f"{module}.py").write_text(OWN)
+        text = f"env: {{id: X}}\nevaluation: {{fitness: '{module}:lowest'}}\n"
+        (folder / "config.yaml").write_text(text)
+    with pytest.raises(
+        ConfigError, match="there is no module 'parts_in_a_run'; it must be in the "
+    ):
+        RunDirectory(run).config()
+    assert load_config(project / "config.yaml").evaluation.fitness == "parts_beside:lowest"
+    assert sys.modules["parts_beside"].__file__ == str(project / "parts_beside.py")
+    with pytest.raises(ConfigError, match="there is no module 'parts_in_a_run'"):
+        RunDirectory(run).config()

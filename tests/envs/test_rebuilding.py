@@ -240,9 +240,14 @@ def test_a_native_vector_is_not_rebuilt(monkeypatch):
     with make("TinyNative-v0", "native") as env:
         env.reset(SEEDS)
         monkeypatch.setattr(tiny.TinyVector, "step", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(EnvError) as caught:
             env.step(np.zeros(SLOTS, np.int64))
         assert env.failures.take() == []
+    assert str(caught.value) == (
+        "env.id: 'TinyNative-v0' raised, and cannot be rebuilt (env.backend: sync can):"
+        " ZeroDivisionError: division by zero"
+    )
+    assert caught.value.__notes__[0].startswith("Traceback (most recent call last):\n")
 
 
 def raised(error):

@@ -1,5 +1,6 @@
 """A user's mistake is one line that says what, got what, and what to do."""
 
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,8 +94,8 @@ def test_unknown_id(backend):
 def test_module_in_the_id():
     make_env(EnvSpec(f"{tiny.__name__}:Tiny-v0")).close()
     assert refusal("no_such_module:Tiny-v0") == (
-        "env.id: cannot import 'no_such_module' for 'no_such_module:Tiny-v0': "
-        "No module named 'no_such_module'"
+        "env.id: 'no_such_module:Tiny-v0': there is no module 'no_such_module'; it must be in the "
+        "current folder, beside the YAML file, or installed (PYTHONPATH=FOLDER adds a folder)"
     )
 
 
@@ -141,6 +142,27 @@ def test_wrappers():
             f"env.wrappers[0]: {name} keeps statistics that evaluation would not share; "
             "set env.normalize instead"
         )
+
+
+def test_own_wrappers():
+    own = f"{tiny.__name__}:Doubled"
+    wrappers = [Wrap(own), Wrap(own, {"times": 5})]
+    with closing(make_vector_env(EnvSpec("Tiny-v0", "sync", {}, wrappers), 1, 1)) as env:
+        env.reset([0])
+        assert env.step(np.zeros(1, np.int64)).reward == 10 * tiny.reward(1, 0)
+    assert refusal("Tiny-v0", wrappers=[Wrap(f"{tiny.__name__}:Doubles")]) == (
+        "env.wrappers[0]: module 'tests.envs.tiny' has no 'Doubles'; did you mean Doubled?"
+    )
+    assert refusal("Tiny-v0", wrappers=[Wrap(f"{tiny.__name__}:Tiny")]) == (
+        "env.wrappers[0]: must be a subclass of gymnasium.Wrapper, got"
+        " <class 'tests.envs.tiny.Tiny'>"
+    )
+    assert refusal("Tiny-v0", wrappers=[Wrap("no_such_module:Tiny")]).startswith(
+        "env.wrappers[0]: there is no module 'no_such_module'; it must be in the current folder, "
+    )
+    assert refusal("Tiny-v0", wrappers=[Wrap(own, {"colour": 5})]).startswith(
+        f"env.wrappers[0]: {own} refuses {{'colour': 5}}: "
+    )
 
 
 def test_native():

@@ -250,6 +250,17 @@ class Maze(Tiny):
         return {"action_mask": [*mask, 1] if self.form == "long" else mask}
 
 
+class Doubled(gymnasium.RewardWrapper):
+    """A wrapper of one's own."""
+
+    def __init__(self, env, times=2):
+        super().__init__(env)
+        self.times = times
+
+    def reward(self, reward):
+        return self.times * reward
+
+
 def _needs_missing(**kwargs):
     import a_package_that_is_missing  # noqa: F401
 

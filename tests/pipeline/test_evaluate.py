@@ -1,6 +1,7 @@
 """Playing in step against one episode after another, with the exported networks."""
 
 import warnings
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -14,7 +15,7 @@ from evorl.envs import EnvSpec, make_episodes
 from evorl.genome import Architecture, Genome
 from evorl.networks.layout import network_part
 from evorl.networks.module import to_module
-from evorl.pipeline.evaluate import Evaluate, play
+from evorl.pipeline.evaluate import Evaluate, play, tell_endless
 from evorl.pipeline.training_context import TrainingContext
 from evorl.seeding import integers
 from evorl.training.agents import observation_spec
@@ -214,3 +215,18 @@ def test_an_agent_whose_weights_are_not_finite_is_dead():
     assert (context.returns[1] == -np.inf).all()
     assert np.isfinite(context.returns[[0, 2]]).all()
     episodes.close()
+
+
+def test_a_return_that_is_no_number_is_said_with_its_agent():
+    agents = [SimpleNamespace(id=0), SimpleNamespace(id=1)]
+    population = SimpleNamespace(alive=np.ones(2, bool), genomes=agents)
+    with pytest.warns(UserWarning, match="dead") as warned:
+        tell_endless(population, np.array([[1.0, np.nan], [1.0, 2.0]]))
+    (told,) = warned
+    assert str(told.message) == (
+        "agent 0 is dead: a return of its episodes is nan; look at the rewards; its fitness is -inf"
+    )
+    population.alive[0] = False  # of something else, which was said
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tell_endless(population, np.array([[1.0, np.nan], [1.0, 2.0]]))

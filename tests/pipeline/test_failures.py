@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from evorl.algorithms.dqn import DQN
 from evorl.config import EvaluationConfig, parse_config
-from evorl.envs import EnvSpec, make_episodes, make_vector_env
+from evorl.envs import EnvSpec, Failures, make_episodes, make_vector_env
 from evorl.errors import EnvError
 from evorl.experience import ReplayBuffer, UniformSampler
 from evorl.genome import Architecture, Genome
@@ -257,6 +257,21 @@ def test_confirming_the_best_counts_too(tmp_path):
     episodes.close()
     firsts = [Brittle().reset(seed=seed)[0][0] for seed in champion.seeds[:5]]  # the first wave
     assert context.snapshot.failures == sum(number % 3 == 0 for number in firsts) > 0
+
+
+@pytest.mark.parametrize(
+    ("steps", "allowed"), [(0, 2), (10**6, 2), (10**6 + 1, 4), (5 * 10**6, 10)]
+)
+def test_the_limit_is_for_each_million_steps_that_has_begun(steps, allowed):
+    failures = Failures(spec_of(limit=2))
+    context = TrainingContext(AGENTS, env_steps=steps // 2, evaluation_steps=steps - steps // 2)
+    for _ in range(allowed):
+        failures.add(0, ["gave the reward nan"])
+    with pytest.warns(UserWarning, match=f"of {allowed} allowed by env.max_failures"):
+        count_failures(context, failures)
+    failures.add(0, ["gave the reward nan"])
+    with pytest.raises(EnvError, match=rf"too often \({allowed + 1}, {allowed} allowed;"):
+        count_failures(context, failures)
 
 
 def test_play_leaves_the_counting_to_others():

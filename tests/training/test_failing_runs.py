@@ -1,8 +1,11 @@
 """Whole runs in environments that raise: repeatable, resumable, scored, and ended by a limit."""
 
 import json
+import re
 import warnings
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +17,7 @@ from evorl.seeding import held_out
 from evorl.training.build import env_spec
 from evorl.training.score import held_out_score
 from evorl.training.trainer import train
-from tests.envs import tiny
+from tests.envs import tiny, wrong  # noqa: F401 (wrong registers an environment)
 
 torch.set_num_threads(1)
 
@@ -56,6 +59,11 @@ def result(path):
     return kept, metrics(path), (path / "best" / "weights.safetensors").read_bytes()
 
 
+def is_told(count):
+    """All of the first ten, then 20, 30, …, 100, 200, …"""
+    return count <= 10 or set(str(count)[1:]) == {"0"}
+
+
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory):
     return run(config_of(tmp_path_factory.mktemp("usual"), "env.kwargs={resets: 30}"))
@@ -65,8 +73,10 @@ def test_every_failure_is_warned_of_and_counted(usual):
     path, warned = usual
     summary, lines, _ = result(path)
     told = [line for line in warned if "took its place" in line]
-    assert len(told) == summary["failures"]
     counts = [line["failures"] for line in lines]
+    found = [int(re.search(r"\((\d+) of 10000 allowed by", line)[1]) for line in told]
+    alone = summary["failures"] - counts[-1]  # those of the score are counted from 1
+    assert found == [n for total in (counts[-1], alone) for n in range(1, total + 1) if is_told(n)]
     assert 0 < counts[0] < counts[1] < counts[2] < summary["failures"]  # held-out ones come last
     final = summary["failures"] - counts[-1]
     assert (
@@ -99,6 +109,70 @@ def test_a_resumed_run_ends_with_the_same_bytes(usual, tmp_path):
         run(config, Interrupts())
     path, _ = run(config, resume="auto")
     assert result(path) == result(usual[0])
+
+
+def test_a_number_that_is_none_now_and_then_kills_nobody(tmp_path):
+    options = ("env.id=Misbehaves-v0", 'env.kwargs={kind: "reward nan"}')
+    path, warned = run(config_of(tmp_path, *options))
+    summary, lines, _ = result(path)
+    assert summary["failures"] > 0
+    assert all(line["alive"] == [True] * 4 and None not in line["fitness"] for line in lines)
+    assert np.isfinite(summary["score"]["mean"]["value"])
+    assert not [line for line in warned if "dead" in line]
+    assert next(line for line in warned if "took its place" in line) == (
+        "'Misbehaves-v0' failed, and a new environment took its place (1 of 10000 allowed by"
+        " env.max_failures): it gave the reward nan in step 3 of an episode; it must be one number"
+        " up to ±1e18"
+    )
+    with pytest.raises(EnvError) as caught:
+        run(config_of(tmp_path / "again", *options, limit=2))
+    assert str(caught.value) == (
+        "env.max_failures: 'Misbehaves-v0' failed too often (3, 2 allowed; fix it or allow more):"
+        " it gave the reward nan in step 3 of an episode; it must be one number up to ±1e18"
+    )
+
+
+class Listens(Console):
+    """Keeps what is said."""
+
+    def __init__(self):
+        super().__init__(quiet=True)
+        self.said, self.warned = [], []
+
+    def say(self, *parts):
+        self.said += map(str, parts)
+
+    def warn(self, message, *_, **__):
+        self.warned.append(str(message))
+
+
+class Endless(tiny.Tiny):
+    """Without any limit."""
+
+    def step(self, action):
+        obs, _, _, _, info = super().step(action)
+        return obs, 1.0, False, False, info
+
+
+def test_without_a_limit_evaluation_has_its_own_and_says_its_share(tmp_path):
+    gymnasium.register("Endless-v0", Endless)
+    sizes = ("evaluation.episodes=1", "evaluation.confirm_episodes=1", "budget.env_steps=320")
+    config = config_of(tmp_path, "env.id=Endless-v0", *sizes, "evaluation.final_episodes=2")
+    console = Listens()
+    path, _ = run(config, console)
+    summary, lines, _ = result(path)
+    assert lines[0]["fitness"] == [1000.0] * 4
+    assert summary["score"]["mean"]["value"] == 1000
+    assert (summary["env_steps"], summary["evaluation_steps"]) == (320, 5000)
+    assert (
+        "episodes:     Endless-v0 has no limit of steps; evaluation cuts them after 1,000"
+        " (evaluation.max_steps, final_max_steps)"
+    ) in console.said
+    assert (
+        "evaluation took 96 % of all 7,320 environment steps: 'Endless-v0' has no limit of steps;"
+        " give it one (max_episode_steps), or lower evaluation.max_steps, final_max_steps and"
+        " episodes"
+    ) in console.warned
 
 
 def test_the_limit_ends_a_run(tmp_path):
