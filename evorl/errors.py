@@ -53,6 +53,10 @@ class CheckpointError(EvorlError):
     """A checkpoint that cannot be written, or is not what was written."""
 
 
+class WriteError(CheckpointError, RunError):
+    """What cannot be written, as on a full disk."""
+
+
 def raised(error: BaseException) -> str:
     """What somebody else's code raised, and in which of its lines."""
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,16 +1,20 @@
 """YAML text to plain data, and back.
 
-Numbers, true and false are as in YAML 1.2, a key is given once, and every error is one line.
+Numbers, true and false are as in YAML 1.2, a key is given once, and every error is one line. A text
+may be somebody else's: its size is bounded, also with all anchors written out, and its depth.
 """
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
 from evorl.errors import ConfigError
 
+MOST_BYTES = 2**19  # of a text: PyYAML takes seconds for more
+MOST_VALUES = 50_000  # with everything that an anchor stands for
+DEEPEST = 50  # levels of lists and mappings
 TAG = "tag:yaml.org,2002:"
 KEPT = (f"{TAG}null", f"{TAG}merge")  # of PyYAML's types: `off`, dates and base 60 surprise
 TYPES = {
@@ -27,7 +31,8 @@ TYPES = {
 def read_yaml(path: str | Path) -> Any:
     """The data of a YAML file; None for an empty one."""
     try:
-        text = Path(path).read_text("utf-8-sig")
+        with Path(path).open("rb") as file:
+            text = file.read(MOST_BYTES + 1).decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8
         problem = str(getattr(error, "strerror", error)).lower()
         raise ConfigError(f"{path}: cannot be read: {problem}") from None
@@ -36,6 +41,8 @@ def read_yaml(path: str | Path) -> Any:
 
 def parse_yaml(text: str, source: str) -> Any:
     """The data of a YAML text; errors name `source` and the line."""
+    if len(text) > MOST_BYTES:
+        raise ConfigError(f"{source}: longer than the {MOST_BYTES} characters that are read")
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -54,6 +61,33 @@ def dump_yaml(data: Any, flow: bool = False) -> str:
 
 
 class _Loader(yaml.SafeLoader):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth, self._values = 0, 0
+        self._sizes: dict[int, int] = {}  # values of each node, with those of its anchors, by id
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+        """Count: a few lines of anchors that hold each other stand for more than fits in memory."""
+        before, event = self._values, self.peek_event()
+        self._depth += 1
+        if self._depth > DEEPEST:
+            self._refuse(f"more than {DEEPEST} levels of lists and mappings", event)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(event, yaml.AliasEvent):
+            if id(node) not in self._sizes:
+                self._refuse(f"the anchor {event.anchor} holds itself", event)
+            self._values += self._sizes[id(node)]
+        else:
+            self._values += 1
+            self._sizes[id(node)] = self._values - before
+        if self._values > MOST_VALUES:
+            self._refuse(f"more than {MOST_VALUES} values, with what anchors stand for", event)
+        return node
+
+    def _refuse(self, problem: str, event: yaml.Event) -> NoReturn:
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """A key given twice is an error: PyYAML would take the last one in silence."""
         node = super().compose_mapping_node(anchor)

@@ -27,6 +27,7 @@ from evorl.errors import RunError
 from evorl.evolution import Fitness
 from evorl.genome import Genome
 from evorl.pipeline.evaluate import PlayTogether
+from evorl.pipeline.saved_state import check_agent, check_tensor
 from evorl.pipeline.snapshot import Progress, Snapshot, pack, unpack
 from evorl.pipeline.training_context import TrainingContext
 from evorl.population import AgentState, Population
@@ -240,8 +241,10 @@ class Champion:
         if not values:
             return
         genome, (state,) = Genome.from_json(values["genome"]), unpack(tensors, [values["state"]])
+        check_agent(genome, state, self.specs, self.algorithm)
+        returns = check_tensor(tensors, "returns", len(self.seeds))
         self.agent = KeptAgent(**values | {"genome": genome, "state": state})
-        self.returns = tensors["returns"].numpy().copy()
+        self.returns = returns.numpy().copy()
         self._saved = (self.agent, self.returns)
         if self.world.main:
             self.directory.save_best(self.saved_agent())

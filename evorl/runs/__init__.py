@@ -16,7 +16,15 @@ if TYPE_CHECKING:
         save_agent,
         write_facts,
     )
-    from evorl.runs.checkpoint import Checkpoint, Checkpoints, Draft, Written, digest, serialise
+    from evorl.runs.checkpoint import (
+        Checkpoint,
+        Checkpoints,
+        Draft,
+        Written,
+        digest,
+        reading,
+        serialise,
+    )
     from evorl.runs.compare import (
         Comparison,
         Floats,

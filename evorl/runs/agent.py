@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from evorl.algorithms import Algorithm
@@ -42,7 +42,7 @@ from evorl.networks import (
     row_shapes,
     to_module,
 )
-from evorl.runs.files import reason, run_error
+from evorl.runs.files import read_bytes, reason, run_error
 
 NUMBERS = {"bool", "float16", "float32", "float64"}
 NUMBERS |= {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -164,9 +164,8 @@ def read_agent(folder: str | Path) -> SavedAgent:
     """Read an agent; RunError if the files are missing, damaged or don't fit each other."""
     folder = Path(folder)
     try:
-        text = (folder / FACTS).read_bytes()
-        read = TypeAdapter(AgentFile).validate_json(text, strict=True)
-        parts = load_file(folder / WEIGHTS), read.algorithm, read.interface, read.facts
+        read = TypeAdapter(AgentFile).validate_json(read_bytes(folder / FACTS), strict=True)
+        parts = load(read_bytes(folder / WEIGHTS)), read.algorithm, read.interface, read.facts
         agent = SavedAgent(read.genome, read.specs, *parts)
         agent.check()
     except ValidationError as error:

@@ -4,6 +4,8 @@ What only some commands need is imported where it is used: `evorl runs` loads ne
 the classes of a configuration.
 """
 
+import hashlib
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,10 +21,12 @@ from evorl.runs.files import (
     append_lines,
     atomic_write,
     field,
+    open_regular,
     parse_json,
     read_bytes,
     read_lines,
     reason,
+    refuse_links,
     run_error,
     strict_json,
     sync,
@@ -38,6 +42,7 @@ CONFIG, SUMMARY, BEST, CHECKPOINTS = "config.yaml", "summary.json", "best", "che
 BEST_AGENT, FAILURE = f"{BEST}/agent.json", "failure.json"
 LINEAGE, METRICS, SCHEDULE, LOCK = "lineage.jsonl", "metrics.jsonl", "schedule.yaml", ".lock"
 TOKEN = "actors-token"  # what lets actors join
+LINEAGE_HASH = f"{LINEAGE} sha256"  # among the lines that a checkpoint counts on
 # All that a run writes before config.yaml, which says that it has begun.
 BEFORE_CONFIG = {LINEAGE, SCHEDULE, f"{CONFIG}.new", f"{SCHEDULE}.new", LOCK}
 LOCK_WAIT = 0.25  # seconds: another process may only be looking whether the lock is held
@@ -105,7 +110,15 @@ class RunDirectory:
         if not isfile(Path(path, CONFIG)):
             no_config = f"not a run directory, as it has no {CONFIG}"
             raise run_error(Path(path), no_config if exists(path) else "no such run directory")
-        return cls(Path(path))
+        found = cls(Path(path))
+        found.refuse_links()
+        return found
+
+    def refuse_links(self) -> None:
+        """RunError if something in it leads out of it, or is no file: a run has no such thing."""
+        checkpoints = self.path / CHECKPOINTS
+        refuse_links(self.path, self.path / BEST, checkpoints)
+        refuse_links(*checkpoints.glob("generation-*"))
 
     def has_not_begun(self) -> bool:
         """Whether this is no more than what a start leaves that is killed before config.yaml."""
@@ -118,6 +131,7 @@ class RunDirectory:
 
         path = self.path / LOCK
         lock = FileLock(path, timeout=LOCK_WAIT)
+        self.refuse_links()
         with write_errors(path):
             try:
                 lock.acquire()
@@ -145,9 +159,7 @@ class RunDirectory:
 
         path = self.path / TOKEN
         if not path.exists():
-            with write_errors(path):
-                path.with_name(f"{TOKEN}.new").touch(0o600)
-            atomic_write(path, new_token() + "\n")
+            atomic_write(path, new_token() + "\n", mode=0o600)
         return check_token(read_bytes(path).decode(errors="replace").strip(), str(path))
 
     def _clean(self) -> None:
@@ -190,7 +202,7 @@ class RunDirectory:
         import fcntl
 
         try:
-            with (self.path / LOCK).open("rb") as file:
+            with os.fdopen(open_regular(self.path / LOCK), "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until it is closed
         except BlockingIOError:
             return True
@@ -250,20 +262,28 @@ class RunDirectory:
         with write_errors(self.path):
             sync(self.path, *(path for path in files if path.exists()))
 
-    def lines(self) -> dict[str, int]:
-        """How many lines metrics.jsonl and lineage.jsonl have on the disk."""
-        return {name: len(read_lines(self.path / name)) for name in (METRICS, LINEAGE)}
+    def lines(self) -> dict[str, Any]:
+        """How many lines metrics.jsonl and lineage.jsonl have on the disk, for `cut`.
 
-    def cut(self, lines: Mapping[str, int]) -> None:
-        """Remove what was written after a checkpoint, at which there were `lines`."""
-        found = {name: read_lines(self.path / name) for name in lines}
-        for name, needed in lines.items():
+        Also a hash of the lineage, which is the same whenever the run is repeated.
+        """
+        found = {name: read_lines(self.path / name) for name in (METRICS, LINEAGE)}
+        counts = {name: len(lines) for name, lines in found.items()}
+        return counts | {LINEAGE_HASH: _hash(found[LINEAGE])}
+
+    def cut(self, lines: Mapping[str, Any]) -> None:
+        """Remove what was written after a checkpoint, at which `lines` were there."""
+        counts = {name: lines[name] for name in (METRICS, LINEAGE)}
+        found = {name: read_lines(self.path / name)[:count] for name, count in counts.items()}
+        for name, needed in counts.items():
             if len(found[name]) < needed:
                 problem = f"has {len(found[name])} of the {needed} lines that it had"
                 raise run_error(self.path / name, f"{problem}; start a new run")
-        for name, needed in lines.items():
-            kept = b"".join(line + b"\n" for line in found[name][:needed])
-            atomic_write(self.path / name, kept.decode())
+        if lines.get(LINEAGE_HASH, known := _hash(found[LINEAGE])) != known:  # older ones have none
+            problem = "its lines are not those that were written"
+            raise run_error(self.path / LINEAGE, f"{problem}; put them back, or start a new run")
+        for name, kept in found.items():
+            atomic_write(self.path / name, b"".join(line + b"\n" for line in kept).decode())
 
     def lineage(self) -> "Lineage":
         """Who was born, and how good everybody was."""
@@ -334,3 +354,7 @@ class RunDirectory:
         if not (self.path / BEST).exists():
             raise run_error(self.path, "has no best agent yet")
         return read_agent(self.path / BEST)
+
+
+def _hash(lines: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"\n".join(lines)).hexdigest()
