@@ -84,14 +84,14 @@ def resume(run: Path, overrides: tuple[str, ...], quiet: bool, verbose: bool) ->
     evorl resume runs/cartpole budget.env_steps=1000000
     accelerate launch --config_file configs/accelerate/cpu.yaml -m evorl resume runs/cartpole
     """
-    from evorl.config import parse_text, parse_yaml
+    from evorl.config import SCHEDULE, parse_text, parse_yaml
     from evorl.distributed import read_on_main_rank
     from evorl.evolution import parse_schedule
     from evorl.runs import RunDirectory
 
     console, source = make_console(quiet, verbose), "the run's config.yaml"
     config, text = json.loads(read_on_main_rank(lambda: _read(run, overrides)))
-    schedule = parse_schedule(parse_yaml(text, source), source) if text else None
+    schedule = parse_schedule(parse_yaml(text, source, SCHEDULE), source) if text else None
     _run_and_print(parse_text(config, source), console, schedule, RunDirectory(run))
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from evorl.config.importing import users_import
 from evorl.errors import ConfigError
 
 OURS = {  # by kind: module:Name by name
@@ -46,7 +47,7 @@ def resolve(kind: str, name: str) -> Any:
     if ":" not in name:
         known = f"one of {', '.join(ours)}, or " if ours else ""
         near = did_you_mean(name, ours)
-        raise ConfigError(f"must be {known}your own as module:Name, got {name!r}{near}")
+        raise ConfigError(f"must be {known}your own as module:Name, got {name!r:.60}{near}")
     found = _attribute(name)
     if base := BASES.get(kind):
         if not (isinstance(found, type) and issubclass(found, _attribute(base))):
@@ -65,11 +66,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def _attribute(path: str) -> Any:
     """What `module:Name` stands for."""
     module_name, _, name = path.rpartition(":")
-    if "" not in sys.path:
+    if "" not in sys.path and not module_name.startswith("evorl."):
         sys.path.append("")  # the current folder, behind everything that is installed
     try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # whatever the user's module does
+        with users_import():
+            module = importlib.import_module(module_name)
+    except Exception as error:  # whatever the user's module does
         missing = isinstance(error, ModuleNotFoundError) and error.name
         if missing and f"{module_name}.".startswith(f"{missing}."):
             hint = "it must be in the current folder, or installed"

@@ -12,8 +12,8 @@ import yaml
 
 from evorl.errors import ConfigError
 
-MOST_BYTES = 2**19  # of a text: PyYAML takes seconds for more
-MOST_VALUES = 50_000  # with everything that an anchor stands for
+MOST_BYTES, MOST_VALUES = 2**17, 10_000  # of a text, and with all that anchors stand for
+SCHEDULE = 50  # times as much: it has a line for each generation in which something changed
 DEEPEST = 50  # levels of lists and mappings
 TAG = "tag:yaml.org,2002:"
 KEPT = (f"{TAG}null", f"{TAG}merge")  # of PyYAML's types: `off`, dates and base 60 surprise
@@ -28,23 +28,23 @@ TYPES = {
 }
 
 
-def read_yaml(path: str | Path) -> Any:
-    """The data of a YAML file; None for an empty one."""
+def read_yaml(path: str | Path, scale: int = 1) -> Any:
+    """The data of a YAML file; None for an empty one. It may be `scale` times as long as usual."""
     try:
         with Path(path).open("rb") as file:
-            text = file.read(MOST_BYTES + 1).decode("utf-8-sig")
+            text = file.read(scale * MOST_BYTES + 1).decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8
         problem = str(getattr(error, "strerror", error)).lower()
         raise ConfigError(f"{path}: cannot be read: {problem}") from None
-    return parse_yaml(text, str(path))
+    return parse_yaml(text, str(path), scale)
 
 
-def parse_yaml(text: str, source: str) -> Any:
+def parse_yaml(text: str, source: str, scale: int = 1) -> Any:
     """The data of a YAML text; errors name `source` and the line."""
-    if len(text) > MOST_BYTES:
-        raise ConfigError(f"{source}: longer than the {MOST_BYTES} characters that are read")
+    if len(text) > scale * MOST_BYTES:
+        raise ConfigError(f"{source}: has more than {scale * MOST_BYTES} characters; shorten it")
     try:
-        return yaml.load(text, Loader=_Loader)
+        return _Loader(text, scale * MOST_VALUES).get_single_data()
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         problem = ", ".join(filter(None, (error.context, error.problem)))
@@ -61,9 +61,9 @@ def dump_yaml(data: Any, flow: bool = False) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, most: int) -> None:
         super().__init__(text)
-        self._depth, self._values = 0, 0
+        self._depth, self._values, self._most = 0, 0, most
         self._sizes: dict[int, int] = {}  # values of each node, with those of its anchors, by id
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
@@ -81,8 +81,8 @@ class _Loader(yaml.SafeLoader):
         else:
             self._values += 1
             self._sizes[id(node)] = self._values - before
-        if self._values > MOST_VALUES:
-            self._refuse(f"more than {MOST_VALUES} values, with what anchors stand for", event)
+        if self._values > self._most:
+            self._refuse(f"more than {self._most} values, with what anchors stand for", event)
         return node
 
     def _refuse(self, problem: str, event: yaml.Event) -> NoReturn:

@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from accelerate import Accelerator  # type: ignore[import-untyped]
+from accelerate import Accelerator, PartialState  # type: ignore[import-untyped]
 from accelerate.utils import InitProcessGroupKwargs, parse_flag_from_env  # type: ignore[import-untyped]
 
-from evorl.distributed.launcher import launcher_store, local_ranks, rank, restarts
+from evorl.distributed.launcher import has_place, launcher_store, local_ranks, rank, restarts
 from evorl.errors import ConfigError, rank_errors
 
+CLOSED = "a World was closed in this process: its ranks cannot meet again"
 CHECK = "check the address and port of the main process, and that all machines were started"
 
 
@@ -30,7 +31,7 @@ def make_accelerator(ranks: int, timeout: float) -> tuple[Any, bool]:
                 " with accelerate launch and a file of configs/accelerate"
             )
         if ranks > 1 and not dist.is_initialized():
-            raise RuntimeError("a World was closed in this process: its ranks cannot meet again")
+            raise RuntimeError(CLOSED)
     except BaseException:
         if dist.is_initialized() and not had_group:
             dist.destroy_process_group()
@@ -43,7 +44,9 @@ def _connect(ranks: int, timeout: timedelta) -> Any:
     connecting = rank_errors(f"start: {ranks} ranks did not find each other", CHECK)
     try:
         with connecting if ranks > 1 else nullcontext():
-            if ranks > 1 and restarts() and not dist.is_initialized():
+            if ranks > 1 and (restarts() or has_place()) and not dist.is_initialized():
+                if PartialState._shared_state:
+                    raise RuntimeError(CLOSED)
                 # The launcher's own store lives on after a restart, with the addresses of ranks
                 # that are dead: torch would take them.
                 store, backend = launcher_store(timeout), "gloo" if cpu else "nccl"

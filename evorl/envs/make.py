@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as Registration
 
-from evorl.config import WrapperConfig, did_you_mean
+from evorl.config import WrapperConfig, did_you_mean, users_import
 from evorl.envs.spaces import Array, ChannelsLast, SpaceAdapter, adapt
 from evorl.errors import ConfigError, EnvError
 
@@ -49,7 +49,8 @@ def find(env_id: str) -> Registration:
         if "" not in sys.path:
             sys.path.append("")  # the user's own module in the current folder
         try:
-            importlib.import_module(module)
+            with users_import():
+                importlib.import_module(module)
         except (ImportError, TypeError, ValueError) as error:
             what = f"env.id: cannot import {module!r} for {env_id!r}: {reason_of(error)}"
             raise ConfigError(what) from error

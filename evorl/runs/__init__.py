@@ -49,9 +49,18 @@ if TYPE_CHECKING:
         TOKEN,
         RunDirectory,
         Summary,
+        total_seconds,
     )
     from evorl.runs.estimates import Estimate, decimals
-    from evorl.runs.files import atomic_write, parse_json, read_bytes, read_lines, reason, run_error
+    from evorl.runs.files import (
+        TOO_LARGE,
+        atomic_write,
+        parse_json,
+        read_bytes,
+        read_lines,
+        reason,
+        run_error,
+    )
     from evorl.runs.reopening import find_started, make_checkpoints, reopen, with_known_choices
     from evorl.runs.status import RunState, find_runs, is_run, last_change, runs_below, state_of
 else:

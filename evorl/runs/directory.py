@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, count
+from itertools import accumulate, chain, count, pairwise
 from os.path import exists, isfile  # False for a name that is too long, too
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -285,6 +285,15 @@ class RunDirectory:
         for name, kept in found.items():
             atomic_write(self.path / name, b"".join(line + b"\n" for line in kept).decode())
 
+    def seconds(self) -> float:
+        """That its processes have trained, up to the last line of metrics.jsonl."""
+        path = self.path / METRICS
+        try:
+            told = [field(parse_json(line), "seconds", float) for line in read_lines(path)]
+        except ValueError as error:
+            raise run_error(path, str(error)) from None
+        return total_seconds(told)[-1] if told else 0.0
+
     def lineage(self) -> "Lineage":
         """Who was born, and how good everybody was."""
         from evorl.evolution import read_lineage
@@ -354,6 +363,12 @@ class RunDirectory:
         if not (self.path / BEST).exists():
             raise run_error(self.path, "has no best agent yet")
         return read_agent(self.path / BEST)
+
+
+def total_seconds(told: Sequence[float]) -> list[float]:
+    """Of a whole run: one that is resumed counts its seconds from zero again."""
+    spent = (after - before if after >= before else after for before, after in pairwise([0, *told]))
+    return list(accumulate(spent))
 
 
 def _hash(lines: Sequence[bytes]) -> str:

@@ -45,6 +45,7 @@ def restore(run: Run, context: TrainingContext, checkpoint: Checkpoint, save: Sa
         check_snapshot(snapshot, *known, run.config.algorithm)
         stages = checkpoint.load(STAGE_STATES)
     run.storage.directory.cut(state["lines"])
+    context.began -= run.storage.directory.seconds()
     with reading(checkpoint.path):
         restore_states(save.stages, state["stages"], stages)
     _plan(run, context, other_budget=state["budget"] != now["budget"])

@@ -2,7 +2,6 @@
 
 import errno
 import os
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ def test_a_full_disk_is_one_line_and_the_half_line_is_never_read(tmp_path, monke
     assert (lines["metrics.jsonl"], lines["lineage.jsonl"]) == (0, 1)
     directory.cut(lines)
     assert (directory.path / "lineage.jsonl").read_text() == '{"id": 0}\n'
-    monkeypatch.setattr(Path, "open", full)
+    monkeypatch.setattr("evorl.runs.files.open_regular", full)
     with pytest.raises(RunError, match=r"metrics\.jsonl: cannot be written: No space left"):
         directory.append_metrics({"generation": 0})
 
