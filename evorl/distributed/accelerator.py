@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from accelerate import Accelerator, PartialState  # type: ignore[import-untyped]
+from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import InitProcessGroupKwargs, parse_flag_from_env  # type: ignore[import-untyped]
 
 from evorl.distributed.launcher import has_place, launcher_store, local_ranks, rank, restarts
 from evorl.errors import ConfigError, rank_errors
 
 CLOSED = "a World was closed in this process: its ranks cannot meet again"
+_joined: list[bool] = []  # whether this process was in a group that was made here
 CHECK = "check the address and port of the main process, and that all machines were started"
 
 
@@ -45,7 +46,7 @@ def _connect(ranks: int, timeout: timedelta) -> Any:
     try:
         with connecting if ranks > 1 else nullcontext():
             if ranks > 1 and (restarts() or has_place()) and not dist.is_initialized():
-                if PartialState._shared_state:
+                if _joined:
                     raise RuntimeError(CLOSED)
                 # The launcher's own store lives on after a restart, with the addresses of ranks
                 # that are dead: torch would take them.
@@ -53,6 +54,7 @@ def _connect(ranks: int, timeout: timedelta) -> Any:
                 dist.init_process_group(
                     backend, timeout=timeout, world_size=ranks, rank=rank(), store=store
                 )
+                _joined.append(True)
             return Accelerator(cpu=cpu, kwargs_handlers=[InitProcessGroupKwargs(timeout=timeout)])
     except ValueError as error:  # such as mixed precision that this device does not have
         raise ConfigError(f"accelerate: {' '.join(str(error).split())}") from error

@@ -111,15 +111,16 @@ def launcher_store(timeout: timedelta) -> Any:
     """
     from torch.distributed import FileStore, PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-    prefix = f"evorl/attempt{restarts()}"
-    store = None
-    if VARIABLE not in os.environ:
+    def connect() -> Any:
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         store = TCPStore(address, port, is_master=False, timeout=timeout)
-    if has_place():
-        store = FileStore(str(meet(store, f"{prefix}/place", rank() == 0) / "store"))
-        store.set_timeout(timeout)
-    return PrefixStore(prefix, store)
+        return PrefixStore(f"evorl/attempt{restarts()}", store)
+
+    if not has_place():
+        return connect()
+    store = FileStore(str(meet(connect, restarts(), rank() == 0) / "store"))
+    store.set_timeout(timeout)
+    return store
 
 
 def named_store(name: str, timeout: timedelta) -> Any:

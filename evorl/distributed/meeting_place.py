@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ INTERFACE = "GLOO_SOCKET_IFNAME"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 _locks: dict[Path, int] = {}  # of folders in which this process is
-_met: dict[str, Path] = {}  # those by their key
+_met: dict[int, Path] = {}  # that of this launch, by the launcher's attempts
 
 
 def make_place() -> Path:
@@ -65,17 +65,20 @@ def leave(path: Path) -> None:
         remove_if_left(path)
 
 
-def meet(store: Any, key: str, first: bool) -> Path:
-    """The folder of this launch: the first rank makes it, and says under `key` where it is."""
-    if key not in _met:
+def meet(connect: Callable[[], Any], attempt: int, first: bool) -> Path:
+    """The folder of this launch: the first rank makes it, and says where in the launcher's store.
+
+    `connect` gives that store, which has what was said since the launcher's last attempt.
+    """
+    if attempt not in _met:
         if VARIABLE in os.environ:
-            _met[key] = enter_place(Path(os.environ[VARIABLE]))
+            _met[attempt] = enter_place(Path(os.environ[VARIABLE]))
         elif first:
-            _met[key] = make_place()
-            store.set(key, str(_met[key]))
+            _met[attempt] = make_place()
+            connect().set("place", str(_met[attempt]))
         else:
-            _met[key] = enter_place(Path(store.get(key).decode()))
-    return _met[key]
+            _met[attempt] = enter_place(Path(connect().get("place").decode()))
+    return _met[attempt]
 
 
 @contextmanager

@@ -94,7 +94,9 @@ def scoring_all_the_same(run: Run, context: TrainingContext) -> Iterator[None]:
     try:
         yield
     except WriteError as error:
-        ended = context.snapshot.last or context.snapshot.finished
+        snapshot, budget = context.snapshot, run.config.budget
+        spent = budget.spent(snapshot.env_steps, snapshot.evaluation_steps)
+        ended = snapshot.last or snapshot.finished or spent >= budget.env_steps
         if ended and run.world.main and not run.world.lag:
             best = run.stages.champion.saved_agent()
             score = held_out_score(best, run.parts.spec, run.config, run.console)
