@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from types import FrameType
 
-LIMIT = 120.0  # seconds for an import
-AGAIN = 1.0  # seconds after which a module that has caught the exception gets another one
+LIMIT = 120.0  # seconds of computing for an import, however busy the machine is
+AGAIN = 1.0  # such seconds after which a module that has caught the exception gets another one
 
 
 @contextmanager
@@ -26,19 +26,19 @@ def users_import() -> Iterator[None]:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Raises where the module is after LIMIT; other threads than the main one get no signals."""
+    """Raises where the module is after LIMIT; only the main thread gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(number: int, frame: FrameType | None) -> None:
         where = f"{frame.f_code.co_filename}, line {frame.f_lineno}" if frame else "somewhere"
-        raise ImportError(f"the module was not done after {LIMIT:g} seconds ({where})")
+        raise ImportError(f"the module was not done after {LIMIT:g} seconds of computing ({where})")
 
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT, AGAIN)
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT, AGAIN)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

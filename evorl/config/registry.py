@@ -10,6 +10,7 @@ import difflib
 import importlib
 import sys
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 from evorl.config.importing import users_import
@@ -66,10 +67,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def _attribute(path: str) -> Any:
     """What `module:Name` stands for."""
     module_name, _, name = path.rpartition(":")
-    if "" not in sys.path and not module_name.startswith("evorl."):
+    ours = module_name.startswith("evorl.")
+    if "" not in sys.path and not ours:
         sys.path.append("")  # the current folder, behind everything that is installed
     try:
-        with users_import():
+        with nullcontext() if ours else users_import():
             module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module does
         missing = isinstance(error, ModuleNotFoundError) and error.name
