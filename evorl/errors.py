@@ -74,6 +74,11 @@ def rank_errors(what: str, advice: str = ADVICE) -> Iterator[None]:
         raise RunError(f"{what} ({reason}); {advice}") from error
 
 
+def printable(text: str) -> str:
+    """The text line by line, with what a terminal would act on written as an escape."""
+    return "\n".join(map(one_line, text.expandtabs().split("\n")))
+
+
 def one_line(text: str) -> str:
     """The text with everything that does not print, such as a line break, written as an escape."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
