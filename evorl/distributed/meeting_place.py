@@ -7,6 +7,7 @@ and nothing else that it says is believed.
 import atexit
 import fcntl
 import os
+import socket
 import stat
 import sys
 import tempfile
@@ -84,7 +85,8 @@ def meet(connect: Callable[[], Any], attempt: int, first: bool) -> Path:
 @contextmanager
 def on_loopback(alone: bool) -> Iterator[None]:
     """While groups are made: if all ranks are on this machine (`alone`), no other reaches them."""
-    if not alone or INTERFACE in os.environ:
+    there = LOOPBACK in (name for _, name in socket.if_nameindex())
+    if not alone or not there or INTERFACE in os.environ:
         yield
         return
     os.environ[INTERFACE] = LOOPBACK

@@ -94,7 +94,7 @@ class SavedState(Section):
     best: float | None
     best_episodes: Count = 0
     budget: dict[str, Any]
-    compiled: bool
+    compiled: bool | Literal["auto"]
     mesh: MeshFacts
     precision: str
     lag: Literal[0, 1] = 0

@@ -72,7 +72,7 @@ def refuse_links(*folders: Path) -> None:
             for entry in os.scandir(folder) if folder.is_dir() else ():
                 if entry.is_symlink():
                     raise run_error(folder / entry.name, LINK)
-                if not (entry.is_file() or entry.is_dir()):
+                if not (entry.is_file() or entry.is_dir()) and os.path.lexists(entry):
                     raise run_error(folder / entry.name, "is no regular file; remove it")
         except OSError as error:
             raise run_error(folder, f"cannot be read: {reason(error)}") from None

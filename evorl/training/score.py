@@ -17,7 +17,7 @@ import evorl
 from evorl.algorithms import Trained
 from evorl.config import RunConfig
 from evorl.envs import EnvSpec, make_episodes, slots_for
-from evorl.errors import WriteError
+from evorl.errors import RunError, WriteError
 from evorl.pipeline import Played, TrainingContext, count_failures, play
 from evorl.population import Population
 from evorl.reporting import Console
@@ -155,6 +155,8 @@ def alone(agent: SavedAgent) -> Population:
     """A population of this one agent, to play or to ask for values."""
     networks = {name: Trained(spec) for name, spec in agent.specs.items()}
     algorithm = load_algorithm(agent.algorithm)
+    if agent.genome.hyperparameters.keys() != algorithm.hyperparameters.keys():
+        raise RunError(f"agent {agent.genome.id} has other hyperparameters than {algorithm.name}")
     return Population.of_one(agent.genome, agent.parameters, networks, algorithm)
 
 
