@@ -68,7 +68,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
         """Count: a few lines of anchors that hold each other stand for more than fits in memory."""
-        before, event = self._values, self.peek_event()
+        before, event = self._values, self.peek_event()  # type: ignore[no-untyped-call]
         self._depth += 1
         if self._depth > DEEPEST:
             self._refuse(f"more than {DEEPEST} levels of lists and mappings", event)
@@ -85,7 +85,7 @@ class _Loader(yaml.SafeLoader):
             self._refuse(f"more than {self._most} values, with what anchors stand for", event)
         return node
 
-    def _refuse(self, problem: str, event: yaml.Event) -> NoReturn:
+    def _refuse(self, problem: str, event: Any) -> NoReturn:
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:

@@ -1,4 +1,4 @@
-"""A line of metrics.jsonl, as far as reports show it: nothing else reaches a page."""
+"""A line of metrics.jsonl, as far as reports show it: types and bounds."""
 
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ class Actors(BaseModel):
     """What the learner tells of its actors."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
-    __pydantic_extra__: dict[str, Number]
+    __pydantic_extra__: dict[str, Number | None]
 
     refused: dict[str, Count] = {}
 
@@ -51,4 +51,4 @@ def read_row(line: bytes) -> dict[str, Any]:
     known = (row.fitness, row.loss, row.exploration, *row.hyperparameters.values())
     if any(len(each) != len(row.ids) for each in known):
         raise ValueError(f"not all values are those of {len(row.ids)} agents")
-    return {name: values.get(name) for name in MetricsRow.model_fields}
+    return dict(values)

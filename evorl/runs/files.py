@@ -69,7 +69,7 @@ def refuse_links(*folders: Path) -> None:
     """
     for folder in folders:
         try:
-            for entry in os.scandir(folder) if folder.is_dir() else ():
+            for entry in list(os.scandir(folder)) if folder.is_dir() else []:
                 if entry.is_symlink():
                     raise run_error(folder / entry.name, LINK)
                 if not (entry.is_file() or entry.is_dir()) and os.path.lexists(entry):
