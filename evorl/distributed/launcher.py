@@ -55,8 +55,8 @@ def local_ranks() -> int:
 def end_with_launcher() -> None:
     """From now on this rank ends when its launcher does, which nobody else would tell it."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        watch = threading.Thread(target=_watch, args=(os.getppid(),), daemon=True)
-        watch.start()
+        name, parent = "evorl-launcher", os.getppid()
+        threading.Thread(target=_watch, name=name, args=(parent,), daemon=True).start()
 
 
 def _watch(launcher: int) -> None:

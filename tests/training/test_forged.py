@@ -100,7 +100,7 @@ FORGED = [
     ((*GENOME, "architectures"), {}),
     ((*GENOME, "hyperparameters", "batch_size"), -1),
     ((*GENOME, "hyperparameters", "lr"), ...),
-    ((*GENOME, "id"), 1),
+    ((*GENOME, "id"), -1),
 ]
 
 
