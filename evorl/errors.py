@@ -53,6 +53,10 @@ class CheckpointError(EvorlError):
     """A checkpoint that cannot be written, or is not what was written."""
 
 
+class WriteError(CheckpointError, RunError):
+    """What cannot be written, as on a full disk."""
+
+
 def raised(error: BaseException) -> str:
     """What somebody else's code raised, and in which of its lines."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -68,6 +72,11 @@ def rank_errors(what: str, advice: str = ADVICE) -> Iterator[None]:
         line = (str(error).splitlines() or [""])[0]
         reason = PLACE.sub("", line).split(". ")[0][:SHOWN] or type(error).__name__
         raise RunError(f"{what} ({reason}); {advice}") from error
+
+
+def printable(text: str) -> str:
+    """The text line by line, with what a terminal would act on written as an escape."""
+    return "\n".join(map(one_line, text.expandtabs().split("\n")))
 
 
 def one_line(text: str) -> str:

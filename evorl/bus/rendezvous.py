@@ -140,7 +140,7 @@ class Folder:
 def remove_left_folders() -> None:
     """Those of processes that were killed."""
     for path in Path(_parent()).glob(f"{FOLDER}*"):
-        _remove_if_left(path)
+        remove_if_left(path)
 
 
 def _parent() -> str:
@@ -149,7 +149,7 @@ def _parent() -> str:
     return own if len(os.fsencode(own)) < MAX_PATH - 30 else "/tmp"
 
 
-def _remove_if_left(path: Path) -> None:
+def remove_if_left(path: Path) -> None:
     """Remove a folder of this user whose process is gone."""
     with contextlib.suppress(OSError):  # it is another user's, in use, or gone meanwhile
         if path.stat().st_uid == os.getuid():

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import click
 
 from evorl import __version__
-from evorl.errors import EvorlError, one_line
+from evorl.errors import EvorlError, one_line, printable
 
 # What `evorl --help` lists: section → command → what it does.
 SECTIONS = {
@@ -111,7 +111,7 @@ def one_line_errors() -> Iterator[None]:
     except (click.ClickException, EvorlError) as error:
         let_main_speak_first()  # it may have the same to say
         for note in getattr(error, "__notes__", ()):
-            click.echo(note, err=True)
+            click.echo(printable(note), err=True)  # it may be an environment's traceback
         click.echo(f"error: {one_line(_describe(error))}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort) as error:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -102,7 +103,10 @@ def check_ranks(module: str = "evorl.cli.doctor") -> str:
     """Launch two ranks on the CPU, which run a module; RuntimeError with their first error."""
     env = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *LAUNCH, module]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=env)
+    here = Path(__file__).parents[2]  # and not the current folder, from which -m would import
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=SECONDS, env=env, cwd=here
+    )
     if done.returncode:
         errors = (line.strip() for line in done.stderr.splitlines() if "rror: " in line)
         raise RuntimeError(next(errors, f"exit code {done.returncode}"))

@@ -141,7 +141,7 @@ def resume(
     evorl resume runs/cartpole budget.env_steps=1000000
     accelerate launch --config_file configs/accelerate/cpu.yaml -m evorl resume runs/cartpole
     """
-    from evorl.config import parse_text, parse_yaml
+    from evorl.config import SCHEDULE, parse_text, parse_yaml
     from evorl.distributed import read_on_main_rank
     from evorl.evolution import parse_schedule
     from evorl.runs import RunDirectory, is_group
@@ -152,7 +152,7 @@ def resume(
         return
     refuse_jobs(jobs, without="a group of runs")
     config, text = json.loads(read_on_main_rank(lambda: _read(run, overrides)))
-    schedule = parse_schedule(parse_yaml(text, source), source) if text else None
+    schedule = parse_schedule(parse_yaml(text, source, SCHEDULE), source) if text else None
     _run_and_print(parse_text(config, source), console, schedule, RunDirectory(run), as_json)
 
 

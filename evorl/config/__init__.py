@@ -10,6 +10,7 @@ from evorl import lazy_door
 if TYPE_CHECKING:
     from evorl.config.completion import complete_override
     from evorl.config.evolution import ExploreConfig, HalvingConfig, MutationConfig, SpaceConfig
+    from evorl.config.importing import users_import
     from evorl.config.json_schema import make_json_schema, markdown
     from evorl.config.loading import (
         dump_config,
@@ -38,6 +39,6 @@ if TYPE_CHECKING:
         refusal,
         refuse,
     )
-    from evorl.config.yaml_text import dump_yaml, parse_yaml, read_yaml
+    from evorl.config.yaml_text import SCHEDULE, dump_yaml, parse_yaml, read_yaml
 else:
     __getattr__, __dir__, __all__ = lazy_door(__file__)

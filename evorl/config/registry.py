@@ -10,10 +10,12 @@ import difflib
 import importlib
 import sys
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from evorl.config.importing import users_import
 from evorl.errors import ConfigError
 
 OURS = {  # by kind: module:Name by name
@@ -51,7 +53,7 @@ def resolve(kind: str, name: str) -> Any:
     if ":" not in name:
         known = f"one of {', '.join(ours)}, or " if ours else ""
         near = did_you_mean(name, ours)
-        raise ConfigError(f"must be {known}your own as module:Name, got {name!r}{near}")
+        raise ConfigError(f"must be {known}your own as module:Name, got {name!r:.60}{near}")
     found = _attribute(name)
     if base := BASES.get(kind):
         if not (isinstance(found, type) and issubclass(found, _attribute(base))):
@@ -74,10 +76,12 @@ def look_beside(file: str | Path) -> None:
 
 def import_module(name: str) -> ModuleType:
     """A module of the user's, or ours; ConfigError says in one line why there is none."""
-    # behind everything that is installed
-    sys.path += [folder for folder in _beside if folder not in sys.path]
+    ours = name.startswith("evorl.")
+    if not ours:  # behind everything that is installed
+        sys.path += [folder for folder in _beside if folder not in sys.path]
     try:
-        return importlib.import_module(name)
+        with nullcontext() if ours else users_import():
+            return importlib.import_module(name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the user's module does

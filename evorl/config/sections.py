@@ -119,13 +119,17 @@ class NormalizeConfig(Section):
 class EnvConfig(Section):
     """The environment, and how many of it each agent plays."""
 
-    id: str = option(..., "Gymnasium environment id, such as CartPole-v1.", min_length=1)
+    id: str = option(
+        ..., "Gymnasium environment id, such as CartPole-v1.", min_length=1, max_length=512
+    )
     num_envs: int = option(8, "Environments per agent.", ge=1, le=1024)
     backend: Literal["auto", "sync", "async", "native", "envpool"] = option(
         "auto", "What steps the environments; auto takes the fastest."
     )
     kwargs: dict[str, Any] = option({}, "Arguments of gymnasium.make.")
-    wrappers: list[WrapperConfig] = option([], "Wrappers of every environment, innermost first.")
+    wrappers: list[WrapperConfig] = option(
+        [], "Wrappers of every environment, innermost first.", max_length=32
+    )
     normalize: NormalizeConfig = Field(default_factory=NormalizeConfig)
     max_failures: int = option(
         100,

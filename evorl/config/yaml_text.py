@@ -1,16 +1,20 @@
 """YAML text to plain data, and back.
 
-Numbers, true and false are as in YAML 1.2, a key is given once, and every error is one line.
+Numbers, true and false are as in YAML 1.2, a key is given once, and every error is one line. A text
+may be somebody else's: its size is bounded, also with all anchors written out, and its depth.
 """
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
 from evorl.errors import ConfigError
 
+MOST_BYTES, MOST_VALUES = 2**17, 10_000  # of a text, and with all that anchors stand for
+SCHEDULE = 50  # times as much: it has a line for each generation in which something changed
+DEEPEST = 50  # levels of lists and mappings
 TAG = "tag:yaml.org,2002:"
 KEPT = (f"{TAG}null", f"{TAG}merge")  # of PyYAML's types: `off`, dates and base 60 surprise
 TYPES = {
@@ -24,20 +28,23 @@ TYPES = {
 }
 
 
-def read_yaml(path: str | Path) -> Any:
-    """The data of a YAML file; None for an empty one."""
+def read_yaml(path: str | Path, scale: int = 1) -> Any:
+    """The data of a YAML file; None for an empty one. It may be `scale` times as long as usual."""
     try:
-        text = Path(path).read_text("utf-8-sig")
+        with Path(path).open("rb") as file:
+            text = file.read(scale * MOST_BYTES + 1).decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8
         problem = str(getattr(error, "strerror", error)).lower()
         raise ConfigError(f"{path}: cannot be read: {problem}") from None
-    return parse_yaml(text, str(path))
+    return parse_yaml(text, str(path), scale)
 
 
-def parse_yaml(text: str, source: str) -> Any:
+def parse_yaml(text: str, source: str, scale: int = 1) -> Any:
     """The data of a YAML text; errors name `source` and the line."""
+    if len(text) > scale * MOST_BYTES:
+        raise ConfigError(f"{source}: has more than {scale * MOST_BYTES} characters; shorten it")
     try:
-        return yaml.load(text, Loader=_Loader)
+        return _Loader(text, scale * MOST_VALUES).get_single_data()
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         problem = ", ".join(filter(None, (error.context, error.problem)))
@@ -54,6 +61,33 @@ def dump_yaml(data: Any, flow: bool = False) -> str:
 
 
 class _Loader(yaml.SafeLoader):
+    def __init__(self, text: str, most: int) -> None:
+        super().__init__(text)
+        self._depth, self._values, self._most = 0, 0, most
+        self._sizes: dict[int, int] = {}  # values of each node, with those of its anchors, by id
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+        """Count: a few lines of anchors that hold each other stand for more than fits in memory."""
+        before, event = self._values, self.peek_event()  # type: ignore[no-untyped-call]
+        self._depth += 1
+        if self._depth > DEEPEST:
+            self._refuse(f"more than {DEEPEST} levels of lists and mappings", event)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(event, yaml.AliasEvent):
+            if id(node) not in self._sizes:
+                self._refuse(f"the anchor {event.anchor} holds itself", event)
+            self._values += self._sizes[id(node)]
+        else:
+            self._values += 1
+            self._sizes[id(node)] = self._values - before
+        if self._values > self._most:
+            self._refuse(f"more than {self._most} values, with what anchors stand for", event)
+        return node
+
+    def _refuse(self, problem: str, event: Any) -> NoReturn:
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """A key given twice is an error: PyYAML would take the last one in silence."""
         node = super().compose_mapping_node(anchor)

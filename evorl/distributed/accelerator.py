@@ -9,9 +9,11 @@ import torch.distributed as dist
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import InitProcessGroupKwargs, parse_flag_from_env  # type: ignore[import-untyped]
 
-from evorl.distributed.launcher import launcher_store, local_ranks, rank, restarts
+from evorl.distributed.launcher import has_place, launcher_store, local_ranks, rank, restarts
 from evorl.errors import ConfigError, rank_errors
 
+CLOSED = "a World was closed in this process: its ranks cannot meet again"
+_joined: list[bool] = []  # whether this process was in a group that was made here
 CHECK = "check the address and port of the main process, and that all machines were started"
 
 
@@ -30,7 +32,7 @@ def make_accelerator(ranks: int, timeout: float) -> tuple[Any, bool]:
                 " with accelerate launch and a file of configs/accelerate"
             )
         if ranks > 1 and not dist.is_initialized():
-            raise RuntimeError("a World was closed in this process: its ranks cannot meet again")
+            raise RuntimeError(CLOSED)
     except BaseException:
         if dist.is_initialized() and not had_group:
             dist.destroy_process_group()
@@ -43,13 +45,16 @@ def _connect(ranks: int, timeout: timedelta) -> Any:
     connecting = rank_errors(f"start: {ranks} ranks did not find each other", CHECK)
     try:
         with connecting if ranks > 1 else nullcontext():
-            if ranks > 1 and restarts() and not dist.is_initialized():
+            if ranks > 1 and (restarts() or has_place()) and not dist.is_initialized():
+                if _joined:
+                    raise RuntimeError(CLOSED)
                 # The launcher's own store lives on after a restart, with the addresses of ranks
                 # that are dead: torch would take them.
                 store, backend = launcher_store(timeout), "gloo" if cpu else "nccl"
                 dist.init_process_group(
                     backend, timeout=timeout, world_size=ranks, rank=rank(), store=store
                 )
+                _joined.append(True)
             return Accelerator(cpu=cpu, kwargs_handlers=[InitProcessGroupKwargs(timeout=timeout)])
     except ValueError as error:  # such as mixed precision that this device does not have
         raise ConfigError(f"accelerate: {' '.join(str(error).split())}") from error

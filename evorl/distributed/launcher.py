@@ -4,18 +4,24 @@ import contextlib
 import fcntl
 import ipaddress
 import os
+import signal
 import socket
 import struct
+import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
+from evorl.distributed.meeting_place import VARIABLE, meet
 from evorl.errors import ConfigError, RunError, rank_errors
 
 NEEDED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # where there are several ranks
 RESTART = "start with accelerate launch, or unset it"
 SPEAKS_AFTER = 5.0  # seconds that a rank leaves to the main one, to print an error that both have
+LOOK = 1.0  # seconds between two looks whether the launcher is still there
 SIOCGIFADDR = 0x8915  # of Linux: the address of an interface
 OUTSIDE = "192.0.2.1"  # nobody's (RFC 5737)
 START = timedelta(minutes=5)  # for the main rank to read a file
@@ -45,6 +51,25 @@ def local_ranks() -> int:
     return _number("LOCAL_WORLD_SIZE", 1)
 
 
+@cache
+def end_with_launcher() -> None:
+    """From now on this rank ends when its launcher does, which nobody else would tell it."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        name, parent = "evorl-launcher", os.getppid()
+        threading.Thread(target=_watch, name=name, args=(parent,), daemon=True).start()
+
+
+def _watch(launcher: int) -> None:
+    """First as if by its signal; who waits for others within torch does not hear that."""
+    while os.getppid() == launcher:
+        time.sleep(LOOK)
+    with contextlib.suppress(OSError):  # nobody may read that any more
+        print(f"error: rank {rank()}: the launcher is gone; resume the run", file=sys.stderr)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(SPEAKS_AFTER)
+    os._exit(128 + signal.SIGTERM)
+
+
 def is_main_process_of_launch() -> bool:
     """Whether this is rank 0, or no rank at all; known before there is a World."""
     return rank() == 0
@@ -69,13 +94,33 @@ def _number(name: str, default: int) -> int:
     return int(text)
 
 
-def launcher_store(timeout: timedelta) -> Any:
-    """The store, without what was there before the launcher started all ranks again."""
-    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+def has_place() -> bool:
+    """Whether all ranks are on this machine, and a launcher is there by which they find a folder.
 
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = TCPStore(address, port, is_master=False, timeout=timeout)
-    return PrefixStore(f"evorl/attempt{restarts()}", store)
+    Then they meet in that folder, on the loopback interface, and nobody else can join them.
+    """
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return 1 < launched_ranks() <= local_ranks() and (agent or VARIABLE in os.environ)
+
+
+def launcher_store(timeout: timedelta) -> Any:
+    """What ranks tell each other before they are a group, and beside it.
+
+    On one machine a file that only their user can reach. On several the launcher's store, without
+    what was there before it started all ranks again: whoever reaches its port can write there.
+    """
+    from torch.distributed import FileStore, PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+    def connect() -> Any:
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = TCPStore(address, port, is_master=False, timeout=timeout)
+        return PrefixStore(f"evorl/attempt{restarts()}", store)
+
+    if not has_place():
+        return connect()
+    store = FileStore(str(meet(connect, restarts(), rank() == 0) / "store"))
+    store.set_timeout(timeout)
+    return store
 
 
 def named_store(name: str, timeout: timedelta) -> Any:
@@ -92,6 +137,7 @@ def read_on_main_rank(read: Callable[[], str]) -> str:
     """
     if launched_ranks() == 1:
         return read()
+    end_with_launcher()
     with rank_errors("start: the main rank said nothing"):
         store = launcher_store(START)
         if not is_main_process_of_launch():

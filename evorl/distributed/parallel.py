@@ -27,7 +27,14 @@ from typing import Any, Literal
 import evorl
 from evorl.bus import Bus
 from evorl.distributed.labels import labels_of
-from evorl.distributed.launcher import choose_host, launched_ranks, launcher_store, rank
+from evorl.distributed.launcher import (
+    choose_host,
+    end_with_launcher,
+    launched_ranks,
+    launcher_store,
+    rank,
+)
+from evorl.distributed.meeting_place import VARIABLE, leave, make_place
 from evorl.errors import ConfigError, RunError
 
 Topology = Literal["star", "mesh"]
@@ -114,6 +121,7 @@ def _run(call: Callable[[], Any], ranks: int, topology: Topology, timeout: float
     global _session
     if ranks == 1:
         return call()
+    end_with_launcher()
     store = launcher_store(timedelta(seconds=timeout))
     with (
         _exit_on_sigterm(),
@@ -168,13 +176,15 @@ def _launch(call: Callable[[], Any], ranks: int, topology: Topology, timeout: fl
             "Parallel.runner: the GPU is in use already, and cannot be used by processes that are"
             " started from here; start with accelerate launch"
         )
+    place = make_place()
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=ranks,
         run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
+        rdzv_backend="c10d",  # in a file: no port is open
+        rdzv_endpoint=str(place / "launcher"),
+        rdzv_configs={"store_type": "file"},
         max_restarts=0,
         start_method="fork",
     )
@@ -184,6 +194,8 @@ def _launch(call: Callable[[], Any], ranks: int, topology: Topology, timeout: fl
     log = logging.getLogger("torch.distributed.elastic")
     level = log.level
     log.setLevel(logging.CRITICAL)  # what a process raised is printed, and said below
+    ours = {VARIABLE: str(place), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    os.environ |= ours
     forked = multiprocessing.get_context("fork").Barrier(ranks, timeout=timeout)
     try:
         elastic_launch(config, _child)(forked, call, ranks, topology, timeout)
@@ -195,6 +207,9 @@ def _launch(call: Callable[[], Any], ranks: int, topology: Topology, timeout: fl
         ) from None
     finally:
         log.setLevel(level)
+        for name in ours:
+            del os.environ[name]
+        leave(place)
         for number, handler in handlers.items():
             with suppress(ValueError):  # not the main thread: torch has left them alone
                 signal.signal(number, handler)

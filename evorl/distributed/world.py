@@ -30,7 +30,8 @@ from torch import Tensor
 
 from evorl.distributed.accelerator import make_accelerator
 from evorl.distributed.labels import labels_of, refuse_in_partial_stage
-from evorl.distributed.launcher import launched_ranks, named_store
+from evorl.distributed.launcher import end_with_launcher, has_place, launched_ranks, named_store
+from evorl.distributed.meeting_place import on_loopback
 from evorl.distributed.mesh import Mesh, lay_out
 from evorl.errors import ConfigError, rank_errors
 
@@ -130,8 +131,11 @@ class World:
         actors = actors if ranks > 1 else 0
         # nothing is open yet: all ranks can leave
         mesh = lay_out(ranks, agents, population, data, evaluators, actors)
-        accelerator, made_group = make_accelerator(ranks, timeout)
-        return cls(accelerator, mesh, timeout, made_group)
+        if ranks > 1:
+            end_with_launcher()
+        with on_loopback(has_place()):
+            accelerator, made_group = make_accelerator(ranks, timeout)
+            return cls(accelerator, mesh, timeout, made_group)
 
     def __init__(
         self, accelerator: Any, mesh: Mesh, timeout: float, owns_process_group: bool = False

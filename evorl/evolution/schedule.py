@@ -16,6 +16,7 @@ import yaml
 from pydantic import PlainValidator, TypeAdapter, ValidationError, model_validator
 
 from evorl.config import (
+    SCHEDULE,
     Count,
     RunConfig,
     Section,
@@ -124,7 +125,7 @@ def config_for_schedule(
 
 def read_schedule(path: str | Path) -> Schedule:
     """Read a schedule from a YAML file; ConfigError if it is wrong."""
-    return parse_schedule(read_yaml(path), str(path))
+    return parse_schedule(read_yaml(path, SCHEDULE), str(path))
 
 
 def parse_schedule(data: Any, source: str) -> Schedule:

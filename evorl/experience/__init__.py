@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from evorl.experience.buffer import ReplayBuffer
     from evorl.experience.loader import ReplayLoader
     from evorl.experience.prioritised import PrioritisedSampler, linear_beta
-    from evorl.experience.replay_files import Replays
+    from evorl.experience.replay_files import Replays, check_items
     from evorl.experience.rollout import RolloutBuffer, RolloutSampler
     from evorl.experience.samples_per_insert import SamplesPerInsert
     from evorl.experience.sampling import Sampler, SampleRequest, UniformSampler, split_groups

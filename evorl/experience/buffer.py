@@ -18,6 +18,7 @@ from torch import Tensor
 from evorl.experience.transitions import AnyArray, BoolArray, IntArray, Transitions
 from evorl.machine import check_fits
 
+MOST_ADDED = 10**15  # items that ever came
 WORD = 8  # bytes: every field starts at a multiple, so that any type can be viewed in place
 
 
@@ -162,17 +163,24 @@ class ReplayBuffer:
 
     def load_state_dict(self, state: dict[str, Tensor], replay: int = 0) -> None:
         """One ring becomes what a ring was, of this buffer or of another with the same geometry."""
+        first, size = replay * self.capacity, len(state["action"])
         if int(state["capacity"].item()) != self.capacity or any(
-            state[name].shape[1:] != stored.shape[1:] or state[name].dtype != stored.dtype
+            state[name].shape != (size, *stored.shape[1:]) or state[name].dtype != stored.dtype
             for name, stored in self._store.items()
         ):
             raise ValueError("the replay had another capacity or other items when it was saved")
-        first, size = replay * self.capacity, len(state["action"])
+        position = int(state["position"].item())
+        if size > self.capacity or position != (
+            position % self.capacity if size == self.capacity else size
+        ):
+            raise ValueError(f"the replay has {size} items, and the next one at {position}")
         for name, stored in self._store.items():
             stored[first : first + size] = state[name].to(self.device)
         whole = self.capacity if size == self.capacity else 0
-        added = state["added"] if "added" in state else whole + state["position"]  # older ones
-        self._begin(replay, int(added.item()), size)
+        added = int(state["added"].item()) if "added" in state else whole + position  # older ones
+        if not size <= added <= MOST_ADDED or added % self.capacity != position:
+            raise ValueError(f"the replay counts {added} items, and the next one is at {position}")
+        self._begin(replay, added, size)
 
     def _hold(self, rows: Tensor, replays: int) -> None:
         """The items of so many rings, [R * C, bytes / WORD]."""

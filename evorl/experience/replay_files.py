@@ -1,9 +1,10 @@
 """The replays of one rank as files of a checkpoint; and back, on fewer or more ranks, too."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from evorl.experience.buffer import ReplayBuffer
@@ -63,6 +64,15 @@ class Replays:
 
     def _own_name(self, agent: int) -> str:
         return f"replay-agent-{agent}" + (f"-copy-{self.copy}" if self.copy else "")
+
+
+def check_items(state: Tensors, choices: Sequence[int]) -> None:
+    """ValueError if actions that were stored are none of those that there are."""
+    action = state.get("action")
+    if action is None or not choices:
+        return
+    if action.is_floating_point() or ((action < 0) | (action >= torch.tensor(choices))).any():
+        raise ValueError("the replay has actions that the environment does not know")
 
 
 def _oldest_first(state: Tensors) -> Transitions:

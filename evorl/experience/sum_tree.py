@@ -155,6 +155,8 @@ class Priorities:
 
     def load_state_dict(self, state: dict[str, Tensor], agent: int) -> None:
         """One agent takes over a state exactly."""
-        leaves = state["priorities"].numpy()
+        leaves, highest = state["priorities"].numpy(), float(state["highest"].item())
+        if leaves.shape != (self.tree.capacity,) or not 0 < highest < np.inf:
+            raise ValueError("the priorities are not those of such a replay")
         self.tree.set(np.full(len(leaves), agent), np.arange(len(leaves)), leaves)
-        self._highest[agent] = state["highest"].item()
+        self._highest[agent] = highest

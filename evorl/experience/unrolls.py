@@ -95,6 +95,10 @@ class UnrollStore:
     def load_state_dict(self, state: Tensors, agent: int) -> None:
         """Takes over the latest of such unrolls, as many as are kept."""
         count = min((len(own) for own in state.values()), default=0)
+        known = {name: (own.shape[2:], own.dtype) for name, own in self._fields.items()}
+        given = {name: (own.shape[1:], own.dtype) for name, own in state.items()}
+        if state and ({len(own) for own in state.values()} != {count} or known not in ({}, given)):
+            raise ValueError("the unrolls had other fields when they were saved")
         self.sizes[agent] = count = min(count, self.capacity)
         if state and not self._fields:
             self._fields = {name: self._empty(own[0]) for name, own in state.items()}

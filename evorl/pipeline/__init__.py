@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from evorl.pipeline.record import Record, Show
     from evorl.pipeline.report_training import ReportTraining
     from evorl.pipeline.save import Save, Storage, restore_states
+    from evorl.pipeline.saved_state import check_snapshot, check_state
     from evorl.pipeline.snapshot import POPULATION, STAGE_STATES, Snapshot, from_message, to_message
     from evorl.pipeline.step_timer import StepTimer
     from evorl.pipeline.task import Task

@@ -27,6 +27,7 @@ from evorl.errors import RunError
 from evorl.evolution import Fitness
 from evorl.genome import Genome
 from evorl.pipeline.evaluate import PlayTogether
+from evorl.pipeline.saved_state import check_agent, check_tensor
 from evorl.pipeline.snapshot import Progress, Snapshot, pack, unpack
 from evorl.pipeline.training_context import TrainingContext
 from evorl.population import AgentState, Population
@@ -123,7 +124,7 @@ class Champion:
 
     def _announce(self, snapshot: Snapshot) -> None:
         """On the main rank: save the champion if it is new, and put its score in the snapshot."""
-        if self.returns is not None and not self._is_saved(self.returns):
+        if self.returns is not None and not self.saved:
             self.directory.save_best(self.saved_agent())
             self._saved = (self.agent, self.returns)
         snapshot.best = self.score
@@ -180,9 +181,13 @@ class Champion:
                 break
         return returns if lead >= 0 else None
 
-    def _is_saved(self, returns: Floats) -> bool:
+    @property
+    def saved(self) -> bool:
+        """Whether best/ holds it, with what is known of it."""
         champion, known = self._saved or (None, np.zeros(0))
-        return champion is self.agent and np.array_equal(known, returns, equal_nan=True)
+        if self.returns is None or champion is not self.agent:
+            return False
+        return np.array_equal(known, self.returns, equal_nan=True)
 
     def _play_on(self, progress: Progress) -> None:
         """A champion that looks good enough to end the run plays all seeds."""
@@ -241,8 +246,10 @@ class Champion:
         if not values:
             return
         genome, (state,) = Genome.from_json(values["genome"]), unpack(tensors, [values["state"]])
+        check_agent(genome, state, self.specs, self.algorithm)
+        returns = check_tensor(tensors, "returns", len(self.seeds))
         self.agent = KeptAgent(**values | {"genome": genome, "state": state})
-        self.returns = tensors["returns"].numpy().copy()
+        self.returns = returns.numpy().copy()
         self._saved = (self.agent, self.returns)
         if self.world.main:
             self.directory.save_best(self.saved_agent())

@@ -17,6 +17,7 @@ from evorl.evolution import MEAN, Fitness, Mutation, Schedule, Selection, birth
 from evorl.genome import Genome
 from evorl.pipeline.champion import Champion, KeptAgent
 from evorl.pipeline.evaluate import filled_up
+from evorl.pipeline.saved_state import check_tensor
 from evorl.pipeline.snapshot import Snapshot
 from evorl.pipeline.training_context import TrainingContext
 from evorl.population import AgentState, Population
@@ -182,11 +183,14 @@ class Evolve:
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Resume from an earlier `state`."""
+        before = check_tensor(tensors, "before", None)
+        agents = len(before) if len(tensors["returns"]) else 0
+        returns = check_tensor(tensors, "returns", None, agents, None)
         self.next_id = values["next_id"]
         self._children = (values["children"][0], values["children"][1])
         self.mutation.explore.restore(values["explore"])
-        self._returns = deque(tensors["returns"].numpy(), self._returns.maxlen)
-        self._before = tensors["before"].numpy().copy()
+        self._returns = deque(returns.numpy(), self._returns.maxlen)
+        self._before = before.numpy().copy()
 
 
 class FollowSchedule:

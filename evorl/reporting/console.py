@@ -9,6 +9,8 @@ import sys
 import warnings
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+from evorl.errors import one_line
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from tqdm import tqdm
@@ -68,7 +70,7 @@ class Console:
         """A warning as one line, with --quiet too; takes warnings.showwarning's arguments."""
         from rich.text import Text
 
-        _write(sys.stderr, Text.assemble(("warning:", "yellow"), f" {message}"))
+        _write(sys.stderr, Text.assemble(("warning:", "yellow"), f" {one_line(str(message))}"))
 
 
 def show_warnings_on(console: Console) -> None:

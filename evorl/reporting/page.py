@@ -33,8 +33,10 @@ def plain(data: Any) -> Any:
     match data:
         case float():
             return float(f"{data:.7g}") if math.isfinite(data) else None
+        case str():  # what is no Unicode, as parts of names, breaks scripts
+            return data.encode("utf-8", "backslashreplace").decode()
         case dict():
-            return {key: plain(value) for key, value in data.items()}
+            return {plain(key): plain(value) for key, value in data.items()}
         case list() | tuple():
             return [plain(value) for value in data]
     return data

@@ -9,13 +9,14 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from evorl.errors import EvorlError
 from evorl.evolution import Lineage, describe_architectures, left
 from evorl.reporting.importance import find_importance, sizes_of
+from evorl.reporting.metrics_row import read_row
 from evorl.reporting.page import plain
 from evorl.reporting.seed_bands import seed_bands
 from evorl.reporting.training_data import measured, measured_names, training_curves
@@ -33,6 +34,7 @@ from evorl.runs import (
     read_runs,
     run_error,
     state_of,
+    total_seconds,
 )
 
 AXES = {"log": "log", "reverse_log": "reverse_log", "power_of_two": "log2"}
@@ -49,14 +51,16 @@ def _reading(path: Path) -> Iterator[None]:
     """Whatever a file lacks or has of another kind is a RunError that names the file."""
     try:
         yield
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+    except EvorlError:
+        raise
+    except Exception as error:  # somebody else may have written it
         problem = f"damaged, or not of this version: {type(error).__name__}: {error}"
         raise run_error(path, problem) from error
 
 
 def read_run(directory: RunDirectory) -> dict[str, Any]:
     """Everything that a report shows of a run; RunError if the directory is damaged."""
-    path, state = directory.path, state_of(directory.path)
+    path, state = directory.path, state_of(RunDirectory.open(directory.path).path)
     with _reading(path / CONFIG):
         options = directory.options()
         configured = {
@@ -70,7 +74,7 @@ def read_run(directory: RunDirectory) -> dict[str, Any]:
         }
         spaces = options["evolution"]["spaces"]
     with _reading(path / METRICS):
-        rows = [parse_json(line) for line in read_lines(path / METRICS)]
+        rows = [read_row(line) for line in read_lines(path / METRICS)]
         lineage = directory.lineage()
         fixed, moving = _hyperparameters(rows, spaces)
         points, curves = training_curves(rows)
@@ -101,12 +105,8 @@ def read_run(directory: RunDirectory) -> dict[str, Any]:
 
 def _columns(rows: Rows) -> dict[str, Any]:
     names = ("generation", "env_steps", "best", "ids", "steps_per_second")
-    # A run that is resumed counts its seconds from zero again.
-    seconds = [0.0, *(row["seconds"] for row in rows)]
-    spent = (after - before if after >= before else after for before, after in pairwise(seconds))
-    return {name: [row[name] for row in rows] for name in names} | {
-        "seconds": list(accumulate(spent))
-    }
+    seconds = total_seconds([row["seconds"] for row in rows])
+    return {name: [row[name] for row in rows] for name in names} | {"seconds": seconds}
 
 
 def _actors(rows: Rows, wanted: int) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from evorl import __version__
-from evorl.errors import EvorlError, RunError
+from evorl.errors import EvorlError, RunError, one_line
 from evorl.reporting.notes import NOTES, parse_notes, read_notes, write_notes
 from evorl.reporting.page import plain, render
 from evorl.reporting.run_data import payload
@@ -64,10 +64,13 @@ HEADERS = {
 
 
 def find_inside(folder: Path) -> dict[str, RunDirectory]:
-    """The runs below a folder by name, such as `lander/7`, last written first; no links out."""
+    """The runs below a folder by name, such as `lander/7`, last written first; no links out.
+
+    A name that does not print, as one that is not UTF-8, is shown with escapes.
+    """
     found = [path for path in runs_below(folder) if _is_inside(folder, path)]
     found.sort(key=lambda path: (-last_change(path), path))
-    return {path.relative_to(folder).as_posix(): RunDirectory(path) for path in found}
+    return {one_line(path.relative_to(folder).as_posix()): RunDirectory(path) for path in found}
 
 
 def _is_inside(folder: Path, run: Path) -> bool:
@@ -101,6 +104,7 @@ class Dashboard(ThreadingTCPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 1024  # of connections that wait: more than a page and its readers open
 
     def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 8000) -> None:
         if not folder.is_dir():
@@ -170,8 +174,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             self._answer()
-        except (EvorlError, OSError, ValueError) as error:  # half-written, damaged, or gone since
-            self._send(HTTPStatus.NOT_FOUND, "text/plain", str(error))
+        except ConnectionError:  # the reader has gone
+            raise
+        except Exception as error:  # half-written, gone since, or made to break its reader
+            self._send(HTTPStatus.NOT_FOUND, "text/plain", one_line(str(error)))
 
     def _answer(self) -> None:
         address = urlsplit(self.path)

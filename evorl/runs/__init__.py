@@ -16,7 +16,15 @@ if TYPE_CHECKING:
         save_agent,
         write_facts,
     )
-    from evorl.runs.checkpoint import Checkpoint, Checkpoints, Draft, Written, digest, serialise
+    from evorl.runs.checkpoint import (
+        Checkpoint,
+        Checkpoints,
+        Draft,
+        Written,
+        digest,
+        reading,
+        serialise,
+    )
     from evorl.runs.compare import (
         Comparison,
         Floats,
@@ -45,9 +53,11 @@ if TYPE_CHECKING:
         TOKEN,
         RunDirectory,
         Summary,
+        total_seconds,
     )
     from evorl.runs.estimates import Estimate, decimals
     from evorl.runs.files import (
+        TOO_LARGE,
         atomic_write,
         parse_json,
         read_bytes,

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from evorl.algorithms import Algorithm
@@ -42,10 +42,11 @@ from evorl.networks import (
     row_shapes,
     to_module,
 )
-from evorl.runs.files import reason, run_error
+from evorl.runs.files import read_bytes, reason, run_error
 
 NUMBERS = {"bool", "float16", "float32", "float64"}
 NUMBERS |= {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+MOST = 2**31  # of a size, or of what choices are counted from
 WEIGHTS, FACTS = "weights.safetensors", "agent.json"
 
 
@@ -86,6 +87,13 @@ class Interface:
         for name in (self.dtype, self.action_dtype):
             if name not in NUMBERS:
                 raise ValueError(f"{name!r:.40} is no type of numbers")
+        starts = self.action_start if isinstance(self.action_start, tuple) else (self.action_start,)
+        sizes = (*self.shape, *self.action_shape)
+        if (
+            min(sizes, default=0) < 0
+            or max(map(abs, (*sizes, *starts, self.observation_start))) > MOST
+        ):
+            raise ValueError("observations or actions are not those of an environment")
         size, low, high = math.prod(self.action_shape), np.array(self.low), np.array(self.high)
         if np.size(self.action_start) not in (1, size):
             raise ValueError("the starts of actions don't fit their shape")
@@ -164,9 +172,8 @@ def read_agent(folder: str | Path) -> SavedAgent:
     """Read an agent; RunError if the files are missing, damaged or don't fit each other."""
     folder = Path(folder)
     try:
-        text = (folder / FACTS).read_bytes()
-        read = TypeAdapter(AgentFile).validate_json(text, strict=True)
-        parts = load_file(folder / WEIGHTS), read.algorithm, read.interface, read.facts
+        read = TypeAdapter(AgentFile).validate_json(read_bytes(folder / FACTS), strict=True)
+        parts = load(read_bytes(folder / WEIGHTS)), read.algorithm, read.interface, read.facts
         agent = SavedAgent(read.genome, read.specs, *parts)
         agent.check()
     except ValidationError as error:
@@ -180,8 +187,10 @@ def read_agent(folder: str | Path) -> SavedAgent:
 
 def load_algorithm(values: Mapping[str, Any]) -> Algorithm:
     """The algorithm that an agent was trained with; ConfigError if it cannot be had."""
+    if not isinstance(name := values.get("name"), str):
+        raise ConfigError(f"algorithm.name: expected text, got {name!r:.40}")
     try:
-        found: Algorithm = resolve("algorithm", values["name"]).model_validate(dict(values))
+        found: Algorithm = resolve("algorithm", name).model_validate(dict(values))
     except ValidationError as error:
         raise ConfigError(f"algorithm.{first_problem(error)}") from None
     return found

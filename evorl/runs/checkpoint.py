@@ -6,6 +6,7 @@ generation-000005.new, then renamed; the manifest has the checksum of every file
 
 import hashlib
 import json
+import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evorl.errors import CheckpointError
-from evorl.runs.files import reason, sync
+from evorl.errors import CheckpointError, WriteError
+from evorl.runs.files import MOST_BYTES, field, parse_json, read_regular, reason, sync
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 FORMAT = 5
 MANIFEST, SUFFIX, NEW = "manifest.json", ".safetensors", ".new"
 PLACE = "generation-{:06d}"
+STEM = re.compile("[a-z0-9-]+")
 CHANGED = "it is not what was written: its checksum is another"
 
 
@@ -36,28 +38,31 @@ class Checkpoint:
     """One whose manifest is verified here; each file is verified when it is read."""
 
     def __init__(self, path: Path, run: str) -> None:
-        with _reading(path / MANIFEST):
-            data = (path / MANIFEST).read_bytes()
-            facts = json.loads(data)
-            if (version := facts["format"]) != FORMAT:
+        with reading(path / MANIFEST):
+            data = read_regular(path / MANIFEST, MOST_BYTES)
+            facts = parse_json(data)
+            if (version := field(facts, "format", int)) != FORMAT:
                 raise ValueError(f"format version {version} wrote it, this is version {FORMAT}")
-            if _seal(facts) != data:  # also for NaN, or a key twice
+            if _seal(facts) != data:  # also for a key twice
                 raise ValueError(CHANGED)
-            if facts["run"] != run:
-                raise ValueError(f"its run has configuration {facts['run']!r}, this {run!r}")
-            if path.name != PLACE.format(facts["generation"]):
-                raise ValueError(f"it is of generation {facts['generation']}")
-            self.path, self.generation = path, facts["generation"]
-            self.state: dict[str, Any] = facts["state"]  # what `Draft.commit` was given, as JSON
-            self.files: dict[str, str] = dict(facts["files"])  # checksums by stem
+            if (other := field(facts, "run", str)) != run:
+                raise ValueError(f"its run has configuration {other!r:.40}, this {run!r}")
+            self.path, self.generation = path, field(facts, "generation", int)
+            if path.name != PLACE.format(self.generation):
+                raise ValueError(f"it is of generation {self.generation}")
+            self.state: dict[str, Any] = field(facts, "state", dict)  # as `Draft.commit` got it
+            self.files: dict[str, str] = field(facts, "files", dict)  # checksums by stem
+            for stem in self.files:
+                if not STEM.fullmatch(stem):
+                    raise ValueError(f"{stem!r:.40} is no name of a file in it")
 
     def load(self, stem: str) -> "dict[str, Tensor]":
         """The tensors of a file, on the CPU; for a moment they are in memory twice."""
         import safetensors.torch
 
         path = self.path / f"{stem}{SUFFIX}"
-        with _reading(path):
-            data = path.read_bytes()
+        with reading(path):
+            data = read_regular(path)
             if hashlib.sha256(data).hexdigest() != self.files[stem]:
                 raise ValueError(CHANGED)
             return dict(safetensors.torch.load(data))
@@ -122,8 +127,8 @@ class Draft:
 
     def write(self, stem: str, tensors: "Mapping[str, Tensor]") -> Written:
         """Write a file of tensors; for a moment they are in memory twice."""
-        data = serialise(tensors)
         with self.writing():
+            data = serialise(tensors)
             (self.path / f"{stem}{SUFFIX}").write_bytes(data)
         return Written(stem, hashlib.sha256(data).hexdigest())
 
@@ -148,15 +153,18 @@ class Draft:
         """What cannot be written, as on a full disk, is one line, and leaves no draft behind."""
         try:
             yield
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, MemoryError) as error:
             shutil.rmtree(self.path, ignore_errors=True)
-            raise CheckpointError(f"{self.final}: cannot be written: {reason(error)}") from None
+            raise WriteError(f"{self.final}: cannot be written: {reason(error)}") from None
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
+    """What is wrong with a checkpoint, or a file of it, is one line."""
     try:
         yield
+    except CheckpointError:
+        raise
     except Exception as error:  # whatever a parser stumbles on in bytes that others made
         raise CheckpointError(f"{path}: cannot be used: {reason(error)}") from None
 

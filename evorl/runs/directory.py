@@ -4,10 +4,12 @@ What only some commands need is imported where it is used: `evorl runs` loads ne
 the classes of a configuration.
 """
 
+import hashlib
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, count
+from itertools import accumulate, chain, count, pairwise
 from os.path import exists, isfile  # False for a name that is too long, too
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -19,10 +21,12 @@ from evorl.runs.files import (
     append_lines,
     atomic_write,
     field,
+    open_regular,
     parse_json,
     read_bytes,
     read_lines,
     reason,
+    refuse_links,
     run_error,
     strict_json,
     sync,
@@ -40,6 +44,7 @@ LINEAGE, METRICS, SCHEDULE, LOCK = "lineage.jsonl", "metrics.jsonl", "schedule.y
 TOKEN = "actors-token"  # what lets actors join
 GROUP = "group.yaml"  # in a folder of runs that belong together
 STOP = "stop"  # that somebody has asked for it; the run looks when it has written a checkpoint
+LINEAGE_HASH = f"{LINEAGE} sha256"  # among the lines that a checkpoint counts on
 # All that a run writes before config.yaml, which says that it has begun.
 BEFORE_CONFIG = {LINEAGE, SCHEDULE, f"{CONFIG}.new", f"{SCHEDULE}.new", LOCK}
 LOCK_WAIT = 0.25  # seconds: another process may only be looking whether the lock is held
@@ -109,7 +114,15 @@ class RunDirectory:
             if isfile(Path(path, GROUP)):
                 problem = "a group of runs; give one of those in it"
             raise run_error(Path(path), problem if exists(path) else "no such run directory")
-        return cls(Path(path))
+        found = cls(Path(path))
+        found.refuse_links()
+        return found
+
+    def refuse_links(self) -> None:
+        """RunError if something in it leads out of it, or is no file: a run has no such thing."""
+        checkpoints = self.path / CHECKPOINTS
+        refuse_links(self.path, self.path / BEST, checkpoints)
+        refuse_links(*checkpoints.glob("generation-*"))
 
     def has_not_begun(self) -> bool:
         """Whether this is no more than what a start leaves that is killed before config.yaml."""
@@ -122,6 +135,7 @@ class RunDirectory:
 
         path = self.path / LOCK
         lock = FileLock(path, timeout=LOCK_WAIT)
+        self.refuse_links()
         with write_errors(path):
             try:
                 lock.acquire()
@@ -149,9 +163,7 @@ class RunDirectory:
 
         path = self.path / TOKEN
         if not path.exists():
-            with write_errors(path):
-                path.with_name(f"{TOKEN}.new").touch(0o600)
-            atomic_write(path, new_token() + "\n")
+            atomic_write(path, new_token() + "\n", mode=0o600)
         return check_token(read_bytes(path).decode(errors="replace").strip(), str(path))
 
     def _clean(self) -> None:
@@ -204,7 +216,7 @@ class RunDirectory:
         import fcntl
 
         try:
-            with (self.path / LOCK).open("rb") as file:
+            with os.fdopen(open_regular(self.path / LOCK), "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until it is closed
         except BlockingIOError:
             return True
@@ -266,20 +278,37 @@ class RunDirectory:
         with write_errors(self.path):
             sync(self.path, *(path for path in files if path.exists()))
 
-    def lines(self) -> dict[str, int]:
-        """How many lines metrics.jsonl and lineage.jsonl have on the disk."""
-        return {name: len(read_lines(self.path / name)) for name in (METRICS, LINEAGE)}
+    def lines(self) -> dict[str, Any]:
+        """How many lines metrics.jsonl and lineage.jsonl have on the disk, for `cut`.
 
-    def cut(self, lines: Mapping[str, int]) -> None:
-        """Remove what was written after a checkpoint, at which there were `lines`."""
-        found = {name: read_lines(self.path / name) for name in lines}
-        for name, needed in lines.items():
+        Also a hash of the lineage, which is the same whenever the run is repeated.
+        """
+        found = {name: read_lines(self.path / name) for name in (METRICS, LINEAGE)}
+        counts = {name: len(lines) for name, lines in found.items()}
+        return counts | {LINEAGE_HASH: _hash(found[LINEAGE])}
+
+    def cut(self, lines: Mapping[str, Any]) -> None:
+        """Remove what was written after a checkpoint, at which `lines` were there."""
+        counts = {name: lines[name] for name in (METRICS, LINEAGE)}
+        found = {name: read_lines(self.path / name)[:count] for name, count in counts.items()}
+        for name, needed in counts.items():
             if len(found[name]) < needed:
                 problem = f"has {len(found[name])} of the {needed} lines that it had"
                 raise run_error(self.path / name, f"{problem}; start a new run")
-        for name, needed in lines.items():
-            kept = b"".join(line + b"\n" for line in found[name][:needed])
-            atomic_write(self.path / name, kept.decode())
+        if lines.get(LINEAGE_HASH, known := _hash(found[LINEAGE])) != known:  # older ones have none
+            problem = "its lines are not those that were written"
+            raise run_error(self.path / LINEAGE, f"{problem}; put them back, or start a new run")
+        for name, kept in found.items():
+            atomic_write(self.path / name, b"".join(line + b"\n" for line in kept).decode())
+
+    def seconds(self) -> float:
+        """That its processes have trained, up to the last line of metrics.jsonl."""
+        path = self.path / METRICS
+        try:
+            told = [field(parse_json(line), "seconds", float) for line in read_lines(path)]
+        except ValueError as error:
+            raise run_error(path, str(error)) from None
+        return total_seconds(told)[-1] if told else 0.0
 
     def lineage(self) -> "Lineage":
         """Who was born, and how good everybody was."""
@@ -350,3 +379,13 @@ class RunDirectory:
         if not (self.path / BEST).exists():
             raise run_error(self.path, "has no best agent yet")
         return read_agent(self.path / BEST)
+
+
+def total_seconds(told: Sequence[float]) -> list[float]:
+    """Of a whole run: one that is resumed counts its seconds from zero again."""
+    spent = (after - before if after >= before else after for before, after in pairwise([0, *told]))
+    return list(accumulate(spent))
+
+
+def _hash(lines: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"\n".join(lines)).hexdigest()

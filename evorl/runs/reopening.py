@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evorl.config import RunConfig, parse_config, parse_yaml
+from evorl.config import SCHEDULE, RunConfig, parse_config, parse_yaml
 from evorl.errors import ConfigError
 from evorl.evolution import Schedule, parse_schedule
 from evorl.runs.checkpoint import Checkpoints
@@ -25,7 +25,8 @@ def make_checkpoints(
     """All in the run's directory, which know it by what may not change: others are refused."""
     text = repr(sorted(config.model_dump(mode="json", exclude=CHANGEABLE).items()))
     if schedule is not None:  # with numbers as its file has them: 1 is 1.0
-        text += parse_schedule(parse_yaml(schedule.to_yaml(), "schedule"), "schedule").to_yaml()
+        data = parse_yaml(schedule.to_yaml(), "schedule", SCHEDULE)
+        text += parse_schedule(data, "schedule").to_yaml()
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     return Checkpoints(directory.path / CHECKPOINTS, fingerprint, config.checkpoint.keep)
 

@@ -13,6 +13,7 @@ from evorl.runs.files import field, parse_json, read_lines, reason, run_error
 
 State = Literal["running", "finished", "stopped", "failed", "damaged"]
 OWN = (METRICS, LINEAGE, SUMMARY)  # that a folder has from a run and nothing else
+LATEST = 2.5e11  # seconds since 1970 that a date can be made of
 DEPTH = 3  # folders in which runs are looked for, one below the other
 
 
@@ -37,7 +38,8 @@ class RunState(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """For scripts."""
         score = None if self.score is None else self.score._asdict()
-        changed = datetime.fromtimestamp(self.changed, UTC).isoformat(timespec="seconds")
+        seconds = min(max(self.changed, 0.0), LATEST)  # a file's time may be anything
+        changed = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
         return self._asdict() | {"path": str(self.path), "score": score, "changed": changed}
 
 
@@ -73,9 +75,9 @@ def state_of(path: Path) -> RunState:
     running = directory.running  # before anything is read: a run that ends meanwhile is no damage
     known = RunState(path, "running" if running else "stopped", changed=last_change(path))
     try:
+        options = RunDirectory.open(path).options()
         if not running:
             known = _ended(known, directory)
-        options = RunDirectory.open(path).options()
         known = known._replace(env=options["env"]["id"], actors=_actors(options))
         steps, evaluation = 0, 0
         if lines := read_lines(path / METRICS):
@@ -95,8 +97,8 @@ def state_of(path: Path) -> RunState:
         return known._replace(env_steps=steps, budget=budget, share=spent / max(1, budget))
     except EvorlError as error:
         return known._replace(state="damaged", problem=str(error), resumable=False)
-    except ValueError as error:
-        damage = run_error(path, f"{CONFIG} or the last line of {METRICS}: {error}")
+    except Exception as error:  # whatever one stumbles on in what others may have written
+        damage = run_error(path, f"{CONFIG} or the last line of {METRICS}: {reason(error)}")
         return known._replace(state="damaged", problem=str(damage), resumable=False)
 
 
@@ -120,5 +122,5 @@ def last_change(path: Path) -> float:
     times = [0.0]
     for name in (CONFIG, METRICS, LINEAGE, SUMMARY, FAILURE):
         with suppress(OSError):  # not there, or not any more
-            times.append((path / name).stat().st_mtime)
+            times.append((path / name).lstat().st_mtime)
     return max(times)

@@ -1,17 +1,31 @@
 """How a run resumes from the newest good checkpoint as if nothing had happened."""
 
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 
+from torch import Tensor
+
 from evorl.errors import CheckpointError, ConfigError
-from evorl.pipeline import STAGE_STATES, Save, Snapshot, TrainingContext, restore_states
-from evorl.runs import Checkpoint
+from evorl.experience import check_items
+from evorl.pipeline import (
+    STAGE_STATES,
+    Save,
+    Snapshot,
+    TrainingContext,
+    check_snapshot,
+    check_state,
+    restore_states,
+)
+from evorl.runs import Checkpoint, reading
 from evorl.training.run import Run
 
 
 def restore(run: Run, context: TrainingContext, checkpoint: Checkpoint, save: Save) -> None:
     """The main rank becomes what it was when the checkpoint was written."""
     state, now = checkpoint.state, save.settings
+    with reading(checkpoint.path):
+        check_state(state)
     if (had := state["precision"]) != now["precision"]:
         raise ConfigError(
             f"mixed_precision: cannot change in a run that has begun ({had!r}, got"
@@ -25,9 +39,15 @@ def restore(run: Run, context: TrainingContext, checkpoint: Checkpoint, save: Sa
         _warn("actors play at their own pace")
     if state["compiled"] != now["compiled"]:
         _warn(f"compile is {now['compiled']} now")
-    context.snapshot = Snapshot.read(checkpoint)
-    restore_states(save.stages, state["stages"], checkpoint.load(STAGE_STATES))
+    with reading(checkpoint.path):
+        snapshot = context.snapshot = Snapshot.read(checkpoint)
+        known = checkpoint.generation, run.config.population.size, run.parts.population.specs
+        check_snapshot(snapshot, *known, run.config.algorithm)
+        stages = checkpoint.load(STAGE_STATES)
     run.storage.directory.cut(state["lines"])
+    context.began -= run.storage.directory.seconds()
+    with reading(checkpoint.path):
+        restore_states(save.stages, state["stages"], stages)
     _plan(run, context, other_budget=state["budget"] != now["budget"])
     run.storage.directory.remove_summary()
 
@@ -76,11 +96,26 @@ def load_replays(run: Run, checkpoint: Checkpoint | None) -> None:
     elif world.any_rank(files != wanted):
         problem = "not all ranks see the checkpoint, and replays fill up first"
     elif checkpoint is not None:
-        exact = replays.load(stems, checkpoint.load, (mesh["population"], mesh["data"]))
+        with reading(checkpoint.path):
+            load = _checked(run, checkpoint.load)
+            exact = replays.load(stems, load, (mesh["population"], mesh["data"]))
         if world.any_rank(not exact):
             problem = "there are other ranks than before: replays are not what each had"
     if problem and world.first:
         _warn(problem)
+
+
+def _checked(
+    run: Run, load: Callable[[str], dict[str, Tensor]]
+) -> Callable[[str], dict[str, Tensor]]:
+    """Loads a replay whose items this run could have made."""
+
+    def load_checked(stem: str) -> dict[str, Tensor]:
+        found = load(stem)
+        check_items(found, run.parts.episodes.action.choices)
+        return found
+
+    return load_checked
 
 
 def _warn(what: str) -> None:

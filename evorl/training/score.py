@@ -1,9 +1,12 @@
 """How good an agent is: its returns on episodes that nothing saw before, with their uncertainty."""
 
 import platform
+import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
@@ -14,10 +17,20 @@ import evorl
 from evorl.algorithms import Trained
 from evorl.config import RunConfig
 from evorl.envs import EnvSpec, make_episodes, slots_for, steps_limit
+from evorl.errors import RunError, WriteError
 from evorl.pipeline import Played, TrainingContext, count_failures, play
 from evorl.population import Population
 from evorl.reporting import Console
-from evorl.runs import Estimate, Floats, SavedAgent, interquartile_mean, interval, load_algorithm
+from evorl.runs import (
+    BEST,
+    Estimate,
+    Floats,
+    SavedAgent,
+    interquartile_mean,
+    interval,
+    load_algorithm,
+    save_agent,
+)
 from evorl.seeding import generator, held_out
 from evorl.training.run import Run
 
@@ -67,7 +80,11 @@ def score_run(run: Run, context: TrainingContext) -> Score:
             "gymnasium": gymnasium.__version__,
         },
     }
-    run.storage.directory.write_summary(facts)
+    try:
+        run.storage.directory.write_summary(facts)
+    except WriteError as error:
+        _say_with(error, score, run)
+        raise
     run.stages.tracking.end(facts)
     if run.parts.episodes.max_episode_steps is None:
         warn_of_share(run, counted.evaluation_steps + score.steps, counted.env_steps)
@@ -83,6 +100,36 @@ def warn_of_share(run: Run, evaluation: int, training: int) -> None:
             f" {run.config.env.id!r} has no limit of steps; give it one (max_episode_steps), or"
             " lower evaluation.max_steps, final_max_steps and episodes"
         )
+
+
+@contextmanager
+def scoring_all_the_same(run: Run, context: TrainingContext) -> Iterator[None]:
+    """If the disk is full in the last generation, what it has reached is said with the error."""
+    try:
+        yield
+    except WriteError as error:
+        snapshot, budget = context.snapshot, run.config.budget
+        spent = budget.spent(snapshot.env_steps, snapshot.evaluation_steps)
+        ended = snapshot.last or snapshot.finished or spent >= budget.env_steps
+        if ended and run.world.main and not run.world.lag:
+            best = run.stages.champion.saved_agent()
+            score = held_out_score(best, run.parts.spec, run.config, run.console)
+            _say_with(error, score, run)
+        raise
+
+
+def _say_with(error: WriteError, score: Score, run: Run) -> None:
+    """The score, and where the best agent is: in the run, or wherever there is room."""
+    error.add_note(f"held-out score: mean {score.mean}, IQM {score.iqm}")
+    folder = run.storage.directory.path / BEST
+    try:
+        if not run.stages.champion.saved:
+            folder = Path(tempfile.mkdtemp(prefix="evorl-best-"))
+            save_agent(folder, run.stages.champion.saved_agent())
+    except OSError as problem:
+        error.add_note(f"the best agent is lost: {folder}: {problem.strerror}")
+    else:
+        error.add_note(f"best agent: {folder}")
 
 
 def held_out_score(agent: SavedAgent, spec: EnvSpec, config: RunConfig, console: Console) -> Score:
@@ -125,6 +172,8 @@ def alone(agent: SavedAgent) -> Population:
     """A population of this one agent, to play or to ask for values."""
     networks = {name: Trained(spec) for name, spec in agent.specs.items()}
     algorithm = load_algorithm(agent.algorithm)
+    if agent.genome.hyperparameters.keys() != algorithm.hyperparameters.keys():
+        raise RunError(f"agent {agent.genome.id} has other hyperparameters than {algorithm.name}")
     return Population.of_one(agent.genome, agent.parameters, networks, algorithm)
 
 

@@ -28,7 +28,7 @@ from evorl.reporting import Console, refuse_missing
 from evorl.runs import LINEAGE, METRICS
 from evorl.training.actor_setup import act_as_rank, start_world
 from evorl.training.run import Run
-from evorl.training.score import Score, score_run
+from evorl.training.score import Score, score_run, scoring_all_the_same
 from evorl.training.signals import stop_if_asked
 from evorl.training.start import Resume, as_begun, make_run, start_run
 
@@ -100,7 +100,8 @@ def train(
         start_run(run, context, save)
         if world.main:
             hooks.stage("on_generation_begin")(context)
-        task.run()
+        with scoring_all_the_same(run, context):
+            task.run()
         if run.parts.exchange is not None:
             run.parts.exchange.close()  # what follows needs no actors
         evaluate_last(run, context, hooks)

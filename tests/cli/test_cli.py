@@ -600,3 +600,13 @@ def test_only_users_modules_come_from_the_current_folder(evorl, tmp_path):
     (tmp_path / "besides.py").write_text("import gymnasium\n")
     assert evorl("init", "besides:CartPole-v1")[0] == 0
     assert sys.path[-1] == ""
+
+
+def test_python_m_evorl_imports_nothing_from_the_current_folder(tmp_path):
+    (tmp_path / "runs").mkdir()
+    for name in ("numpy", "torch", "rich", "click", "yaml"):
+        (tmp_path / f"{name}.py").write_text("open('executed', 'w')\nraise SystemExit(7)\n")
+    words = [sys.executable, "-m", "evorl", "runs"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "runs: no runs here; make one with evorl train CONFIG\n", done.stderr
+    assert not (tmp_path / "executed").exists()

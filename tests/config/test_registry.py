@@ -96,7 +96,8 @@ WRONG = [
     ("fitness", "broken_parts:a", "importing 'broken_parts' raised KeyError: 'a\\nb'"),
     ("fitness", "needy_parts:a", "importing 'needy_parts' raised ModuleNotFoundError: No module "
      "named 'no_such_thing_at_all'"),
-    ("fitness", "leaving_parts:a", "importing 'leaving_parts' raised SystemExit: 3"),
+    ("fitness", "leaving_parts:a", "importing 'leaving_parts' raised ImportError: the module "
+     "calls sys.exit(3); put that below if __name__ == \"__main__\""),
     ("fitness", ":a", "importing '' raised ValueError: Empty module name"),
     ("algorithm", "own_parts:SoftDQM", "module 'own_parts' has no 'SoftDQM'; did you mean "
      "SoftDQN?"),

@@ -322,7 +322,7 @@ def case_checks(folder):
             outcome = traceback.format_exc()
         say(folder, name, outcome)
     names = [thread.name for thread in threading.enumerate()]
-    say(folder, "threads", [name for name in names if not name.startswith("evorl-bus")])
+    say(folder, "threads", [name for name in names if not name.startswith("evorl-")])
 
 
 def case_late(folder):

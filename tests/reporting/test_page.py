@@ -83,7 +83,7 @@ def test_only_reports_are_replaced(tmp_path):
     other.write_text("mine")
     with pytest.raises(RunError, match="no report"):
         write_page(other, MARK)
-    with pytest.raises(RunError, match="Is a directory"):
+    with pytest.raises(RunError, match="is no regular file"):
         write_page(tmp_path, MARK)
     with pytest.raises(RunError, match="cannot be written"):
         write_page(tmp_path / "nowhere" / "report.html", MARK)

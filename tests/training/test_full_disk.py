@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from evorl.errors import RunError
+from evorl.runs.agent import read_agent
 from evorl.runs.checkpoint import Draft
 from evorl.runs.directory import RunDirectory
 from evorl.runs.files import write_errors
@@ -23,10 +24,11 @@ def test_a_full_disk_is_one_line_and_the_half_line_is_never_read(tmp_path, monke
     directory.append_lineage([{"id": 0}])
     with (directory.path / "lineage.jsonl").open("a") as file:
         file.write('{"id"')  # what the disk took before it said that it is full
-    assert directory.lines() == {"metrics.jsonl": 0, "lineage.jsonl": 1}
-    directory.cut({"lineage.jsonl": 1})
+    lines = directory.lines()
+    assert (lines["metrics.jsonl"], lines["lineage.jsonl"]) == (0, 1)
+    directory.cut(lines)
     assert (directory.path / "lineage.jsonl").read_text() == '{"id": 0}\n'
-    monkeypatch.setattr(Path, "open", full)
+    monkeypatch.setattr("evorl.runs.files.open_regular", full)
     with pytest.raises(RunError, match=r"metrics\.jsonl: cannot be written: No space left"):
         directory.append_metrics({"generation": 0})
 
@@ -93,3 +95,42 @@ def test_a_run_that_a_full_disk_has_ended_resumes_to_the_same_bytes(tmp_path, mo
     assert contents(directory.path / "best") == contents(roomy.path / "best")
     name = "lineage.jsonl"
     assert (directory.path / name).read_bytes() == (roomy.path / name).read_bytes()
+
+
+def notes_of(error):
+    score, best = error.__notes__
+    assert score.startswith("held-out score: mean ")
+    return Path(best.removeprefix("best agent: "))
+
+
+@pytest.mark.parametrize("where", ["checkpoint", "summary"])
+def test_a_disk_that_is_full_at_the_end_keeps_score_and_agent(tmp_path, monkeypatch, where):
+    def write_summary(directory, summary):
+        with write_errors(directory.path):
+            full()
+
+    def write(draft, stem, tensors, real=Draft.write):
+        if draft.path.name.startswith("generation-000002"):
+            with draft.writing():
+                full()
+        return real(draft, stem, tensors)
+
+    if where == "summary":
+        monkeypatch.setattr(RunDirectory, "write_summary", write_summary)
+    else:
+        monkeypatch.setattr(Draft, "write", write)
+    with pytest.raises(RunError, match="No space left on device") as caught:
+        run(tmp_path, "budget.env_steps=200")
+    assert notes_of(caught.value) == tmp_path / "run" / "best"
+
+
+def test_an_agent_that_finds_no_room_in_the_run_is_kept_elsewhere(tmp_path, monkeypatch):
+    def save_best(directory, agent):
+        with write_errors(directory.path / "best"):
+            full()
+
+    monkeypatch.setattr(RunDirectory, "save_best", save_best)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(RunError, match="best: cannot be written: No space") as caught:
+        run(tmp_path, "budget.env_steps=100")
+    assert read_agent(notes_of(caught.value)).facts["env"] == "CartPole-v1"
