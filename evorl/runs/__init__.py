@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from evorl.runs.estimates import Estimate, decimals
     from evorl.runs.files import (
         atomic_write,
+        field,
         parse_json,
         read_bytes,
         read_lines,
