@@ -68,7 +68,8 @@ class AgentCurves:
 
         writer = self._writers.pop(id)
         if id in self._best:
-            for summary in hparams(self._known[id], {BEST: self._best[id]}):
+            summaries: Any = hparams(self._known[id], {BEST: self._best[id]})  # type: ignore[no-untyped-call]
+            for summary in summaries:
                 writer.file_writer.add_summary(summary)
             writer.add_scalar(BEST, self._best[id])
         writer.close()

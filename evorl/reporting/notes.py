@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evorl.errors import RunError
-from evorl.runs import atomic_write, parse_json, read_bytes, strict_json
+from evorl.runs import atomic_write, field, parse_json, read_bytes, strict_json
 
 NOTES = "notes.json"
 MOST_TAGS, LONGEST_TAG, LONGEST_NOTE = 20, 40, 2000  # a run's, and characters
@@ -33,9 +33,9 @@ def write_notes(run: Path, notes: Notes) -> None:
 def parse_notes(values: Any) -> Notes:
     """From JSON of unknown origin; ValueError if it is something else."""
     known = values if isinstance(values, dict) else {}
-    tags, note = known.get("tags"), known.get("note")
-    if not isinstance(tags, list) or not all(isinstance(own, str) for own in [*tags, note]):
-        raise ValueError("expected tags, a list of texts, and a note")
+    tags, note = field(known, "tags", list), field(known, "note", str)
+    if not all(isinstance(own, str) for own in tags):
+        raise ValueError("tags: expected a list of texts")
     tags = list(dict.fromkeys(own.strip() for own in tags if own.strip()))
     if len(tags) > MOST_TAGS or max(map(len, tags), default=0) > LONGEST_TAG:
         raise ValueError(f"at most {MOST_TAGS} tags, of {LONGEST_TAG} characters each")

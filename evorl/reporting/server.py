@@ -50,7 +50,7 @@ from evorl.runs import (
 )
 
 FILES = (CONFIG, METRICS, LINEAGE, SUMMARY, FAILURE, SCHEDULE, LOCK, CHECKPOINTS, BEST, BEST_AGENT)
-FILES += (NOTES, STOP)
+WATCHED = (*FILES, NOTES, STOP)  # that belong to a run
 MOST_BYTES = 65_536  # of what a page sends
 MILLISECONDS = 3000  # between two questions of a page for newer data
 HEADERS = {
@@ -75,7 +75,7 @@ def find_inside(folder: Path) -> dict[str, RunDirectory]:
 
 def _is_inside(folder: Path, run: Path) -> bool:
     real = os.path.realpath(folder)
-    paths = (os.path.realpath(run / name) for name in ("", *FILES))
+    paths = (os.path.realpath(run / name) for name in ("", *WATCHED))
     return all(Path(path).is_relative_to(real) for path in paths)
 
 
@@ -84,7 +84,7 @@ def fingerprint(directories: Iterable[RunDirectory]) -> str:
     found: list[Any] = []
     for directory in directories:
         found += [str(directory.path), directory.running]
-        for name in FILES:
+        for name in WATCHED:
             with suppress(OSError):  # not there
                 known = (directory.path / name).stat()
                 found.append((name, known.st_mtime_ns, known.st_size))

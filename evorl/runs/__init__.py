@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from evorl.runs.files import (
         TOO_LARGE,
         atomic_write,
+        field,
         parse_json,
         read_bytes,
         read_lines,

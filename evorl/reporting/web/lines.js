@@ -66,7 +66,7 @@ function drawLines(frame, run, { kind = "linear", series, title, show = brief, c
   before?.(x, y, through, cut);
   frame.path("line-halo", polyline(through), cut);
   frame.path("line", polyline(through), cut);
-  if (through.length < 80) frame.path("line-dots", dotsPath(through, through.length < 30 ? 3.4 : 2.4), cut);
+  if (through.length < Math.min(80, frame.width / 12)) frame.path("line-dots", dotsPath(through, through.length < 30 ? 3.4 : 2.4), cut);
   const shown = () => (view.show.has("crowd") ? [...points(), ...through] : through);
   return { points: shown, start: through[through.length - 1], x, y, pick: ({ agent }) => follow(agent.id) };
 }
