@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from evorl.config import RunConfig, TrackingConfig, parse_config
+from evorl.envs import steps_limit
 from evorl.evolution import Schedule, describe_architectures
 from evorl.experience import ReplayBuffer
 from evorl.networks import row_shapes
@@ -160,8 +161,10 @@ def _evaluation(run: Run, config: RunConfig, generations: int) -> float:
     began = time.perf_counter()
     played = play(parts.population, parts.episodes, seeds, CUT)
     speed = played.steps / (time.perf_counter() - began)
-    limit = parts.episodes.max_episode_steps or UNBOUNDED
+    fitness, final = (
+        steps_limit(given, parts.episodes.max_episode_steps)
+        for given in (evaluation.max_steps, evaluation.final_max_steps)
+    )
     each = len(parts.own) * evaluation.episodes / world.data
     each += evaluation.confirm_episodes / world.evaluators.size
-    last = evaluation.final_episodes * min(limit, evaluation.final_max_steps)
-    return (generations * each * min(limit, evaluation.max_steps) + last) / speed
+    return (generations * each * fitness + evaluation.final_episodes * final) / speed
