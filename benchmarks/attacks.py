@@ -56,9 +56,10 @@ RUN: dict[str, Any] = {
         **{"max_steps": 30, "final_max_steps": 30},
     },
     "evolution": {"selection": {"min_gap": 0}},
+    "budget": {"env_steps": 300},
+    "checkpoint": {"keep": 3},
     "compile": False,
 }
-MORE = "budget.env_steps=300"  # one generation after the two of the run that is attacked
 
 
 class Ended(NamedTuple):
@@ -115,31 +116,34 @@ def _be_command(folder: Path, words: tuple[object, ...], output: int) -> None:
 
 
 class Runs:
-    """A small run of two generations to attack, and what it gives with a third one."""
+    """A small run that was stopped in its third generation, the last, and what it ends with."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.template = folder, folder / "template"
-        config = parse_config(RUN, ["budget.env_steps=200", f"run.folder={self.template}"])
-        (folder / "run.yaml").write_text(dump_config(config))
-        self._must(evorl(folder, "train", "run.yaml"))
-        self.expected = content(self.resumed(lambda run: None, "whole")[1])
+        self.folder, self.whole = folder, folder / "whole" / "run"
+        (folder / "run.yaml").write_text(
+            dump_config(parse_config(RUN, [f"run.folder={folder}/whole"]))
+        )
+        ended = evorl(folder, "train", "run.yaml")
+        if ended.code != 0:
+            raise SystemExit(f"the run to attack has failed:\n{ended.said}")
+        self.expected = content(self.whole)
+        self.stopped = Path(shutil.copytree(self.whole, folder / "stopped"))
+        shutil.rmtree(self.stopped / "checkpoints" / "generation-000003")
+        (self.stopped / "summary.json").unlink()
 
     def resumed(self, attack: Callable[[Path], object], name: str) -> tuple[Ended, Path]:
         """The run after an attack on a copy of it, which it must not leave."""
         parent = self.folder / name
-        run = Path(shutil.copytree(self.template / "run", parent / "runs" / "run"))
-        text = (run / "config.yaml").read_text().replace(str(self.template), str(parent / "runs"))
+        run = Path(shutil.copytree(self.stopped, parent / "runs" / "run"))
+        folder = str(self.whole.parent)
+        text = (run / "config.yaml").read_text().replace(folder, str(parent / "runs"))
         (run / "config.yaml").write_text(text)
         (parent / "outside").mkdir()
         attack(run)
-        ended = evorl(parent, "resume", "runs/run", MORE)
+        ended = evorl(parent, "resume", "runs/run")
         if any((parent / "outside").iterdir()) or {own.name for own in parent.iterdir()} != OWN:
             ended = Ended(1, f"written outside: {ended.said}")
         return ended, run
-
-    def _must(self, ended: Ended) -> None:
-        if ended.code != 0:
-            raise SystemExit(f"the run to attack has failed:\n{ended.said}")
 
 
 OWN = {"runs", "outside"}
@@ -272,7 +276,7 @@ def folders(count: int, seed: int, folder: Path) -> Iterator[str]:
         chance = random.Random(f"folders {seed} {number}")
         parent = folder / f"folders-{number}"
         for name in ("good", "bad"):
-            shutil.copytree(runs.template / "run", parent / "runs" / name)
+            shutil.copytree(runs.whole, parent / "runs" / name)
         (parent / "outside").mkdir()
         name, poison = list(POISONS.items())[number % len(POISONS)]
         poison(chance, parent / "runs" / "bad", parent / "outside")

@@ -48,7 +48,7 @@ def read_row(line: bytes) -> dict[str, Any]:
         row = MetricsRow.model_validate(values)
     except ValidationError as error:
         raise ValueError(first_problem(error)) from None
-    known = (row.fitness, row.loss, row.exploration, *row.hyperparameters.values())
+    known: list[Any] = [row.fitness, row.loss, row.exploration, *row.hyperparameters.values()]
     if any(len(each) != len(row.ids) for each in known):
         raise ValueError(f"not all values are those of {len(row.ids)} agents")
     return dict(values)
