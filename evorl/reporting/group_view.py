@@ -23,10 +23,12 @@ class GroupView:
         self._read = {name: self._size(name) for name in group.runs}  # bytes of its output
         self._warned = set[str]()
         self._shown = 0
+        self._began = False  # what there was before is no news
         count, jobs = len(group.runs), min(group.jobs, len(group.runs))
         self.console.say(f"runs:         {count} in {group.path}, {jobs} at a time")
         console.start(sum(budgets), "training", "step")
         self.update()
+        self._began = True
 
     def update(self) -> None:
         """Show how far all are."""
@@ -59,9 +61,9 @@ class GroupView:
     def _look_at(self, name: str) -> None:
         before, now = self._known.get(name), state_of(self.group.path / name)
         self._known[name] = now
-        if before is None or now.generation in (None, before.generation):
+        if now.generation in (None, before and before.generation):
             return
-        if self.console.verbose:
+        if self.console.verbose and self._began:
             best = "" if now.best is None else f"  best so far {now.best:.{decimals([now.best])}f}"
             self.console.say(f"{name}: generation {now.generation}  {now.env_steps:,} steps{best}")
 
