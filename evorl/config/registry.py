@@ -9,8 +9,7 @@ Nothing is imported before it is asked for.
 import difflib
 import importlib
 import sys
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,14 +48,15 @@ def resolve(kind: str, name: str) -> Any:
     """The class or function of this name; ConfigError says in one line why there is none."""
     ours = OURS[kind]
     if name in ours:
-        return _attribute(ours[name])
+        return _attribute(ours[name], importlib.import_module)
     if ":" not in name:
         known = f"one of {', '.join(ours)}, or " if ours else ""
         near = did_you_mean(name, ours)
         raise ConfigError(f"must be {known}your own as module:Name, got {name!r:.60}{near}")
     found = _attribute(name)
     if base := BASES.get(kind):
-        if not (isinstance(found, type) and issubclass(found, _attribute(base))):
+        wanted = _attribute(base, importlib.import_module)
+        if not (isinstance(found, type) and issubclass(found, wanted)):
             raise ConfigError(f"must be a subclass of {base.replace(':', '.')}, got {found!r:.60}")
     elif isinstance(found, type) or not callable(found):
         raise ConfigError(f"must be a function, got {found!r:.60}")
@@ -75,12 +75,11 @@ def look_beside(file: str | Path) -> None:
 
 
 def import_module(name: str) -> ModuleType:
-    """A module of the user's, or ours; ConfigError says in one line why there is none."""
-    ours = name.startswith("evorl.")
-    if not ours:  # behind everything that is installed
-        sys.path += [folder for folder in _beside if folder not in sys.path]
+    """A module of the user's; ConfigError says in one line why there is none."""
+    # behind everything that is installed
+    sys.path += [folder for folder in _beside if folder not in sys.path]
     try:
-        with nullcontext() if ours else users_import():
+        with users_import():
             return importlib.import_module(name)
     except KeyboardInterrupt:
         raise
@@ -94,10 +93,10 @@ def import_module(name: str) -> ModuleType:
         raise ConfigError(f"importing {name!r} raised {what}") from error
 
 
-def _attribute(path: str) -> Any:
-    """What `module:Name` stands for."""
+def _attribute(path: str, load: Callable[[str], ModuleType] = import_module) -> Any:
+    """What `module:Name` stands for; the user's own, unless it is loaded otherwise."""
     module_name, _, name = path.rpartition(":")
-    module = import_module(module_name)
+    module = load(module_name)
     if not hasattr(module, name):
         near = did_you_mean(name, vars(module))
         raise ConfigError(f"module {module_name!r} has no {name!r}{near}")

@@ -125,7 +125,7 @@ def step_slots(
     """Steps K slots, one after another; also what was wrong with each, if anything."""
     found = [slot.step(action) for slot, action in zip(slots, actions, strict=True)]
     taken = entrance.take(found)
-    if taken is None:
+    if taken is None:  # which is rare
         parts = []
         for i, slot in enumerate(slots):
             part = entrance.take([found[i]])

@@ -300,3 +300,13 @@ def test_modules_beside_the_yaml_file_but_never_in_the_folder_of_a_run(
     assert sys.modules["parts_beside"].__file__ == str(project / "parts_beside.py")
     with pytest.raises(ConfigError, match="there is no module 'parts_in_a_run'"):
         RunDirectory(run).config()
+
+
+def test_the_current_folder_is_looked_in_for_what_is_not_ours_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    assert resolve("algorithm", "dqn") is DQN
+    assert "" not in sys.path
+    resolve("fitness", "own_parts:lowest")
+    assert "" in sys.path
