@@ -38,7 +38,9 @@ def test_gradient_norms_and_values_are_those_of_each_agent_alone():
             torch.nn.functional.smooth_l1_loss(chosen, goal).backward()
             norm = torch.sqrt(sum((own.grad**2).sum() for own in module.parameters()))
             assert found["gradient_norm"][agent] == pytest.approx(float(norm), rel=1e-3)
-            assert found["q_value"][agent] == pytest.approx(float(q.detach().amax(1).mean()), rel=1e-4)
+            assert found["q_value"][agent] == pytest.approx(
+                float(q.detach().amax(1).mean()), rel=1e-4
+            )
         at += len(request.agents) * request.width
 
 
