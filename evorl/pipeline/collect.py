@@ -220,7 +220,7 @@ class EpisodeReturns:
     def add(self, step: Step, valid: Bools, log: TrainingLog) -> None:
         """Count a step of every slot, where it is one."""
         self._running += np.where(valid, step.reward, 0)
-        self._lengths += valid
+        self._lengths += 1 if step.valid is None else valid
         over = step.terminated | step.truncated
         if over.any():
             for slot in np.flatnonzero(over & valid):

@@ -18,6 +18,7 @@ PARTS = 5
 DIGITS = 5  # significant ones of a number that is written down
 # what is added up: of episodes that ended, of own steps, of updates and of their losses
 SUMS = ("episodes", "return", "known", "length", "steps", "updates", "loss")
+COUNTED = ("episodes", "known", "steps", "updates")
 PLAYED = SUMS[:4]  # each of the ranks that train an agent together plays its own
 
 Floats = npt.NDArray[np.float64]
@@ -27,14 +28,25 @@ class TrainingLog:
     """Of this rank's agents, since the generation began."""
 
     def __init__(self, agents: int) -> None:
-        self.part = 0  # of the generation, in which everything below happens
-        self.sums = {name: np.zeros((PARTS, agents)) for name in SUMS}
+        self.sums = {
+            name: np.zeros((PARTS, agents), np.int64 if name in COUNTED else np.float64)
+            for name in SUMS
+        }
+        self._begin(0)
         self.measured: dict[str, Floats] = {}  # [P] by name
 
     def step(self, done: int, length: int, new_steps: npt.NDArray[np.int64]) -> None:
         """An iteration, after as many of the generation's length, with own steps [P]."""
-        self.part = min(max(PARTS * done // max(length, 1), 0), PARTS - 1)
-        self.sums["steps"][self.part] += new_steps
+        part = PARTS * done // length if 0 <= done < length else PARTS - 1
+        if part != self.part:
+            self._begin(part)
+        self._steps += new_steps
+
+    def _begin(self, part: int) -> None:
+        """Everything is of this part from now on; its rows are at hand for every iteration."""
+        self.part, sums = part, self.sums
+        self._steps, self._updates = sums["steps"][part], sums["updates"][part]
+        self._loss = sums["loss"][part]
 
     def episode(self, agent: int, total: float, length: int | None = None) -> None:
         """A training episode has ended by itself; of some only the return is known."""
@@ -47,8 +59,8 @@ class TrainingLog:
 
     def update(self, updates: npt.NDArray[np.int64], loss: Floats) -> None:
         """Updates [P] that were made, with their losses [P], added up; 0 where there is none."""
-        self.sums["updates"][self.part] += updates
-        self.sums["loss"][self.part] += loss
+        self._updates += updates
+        self._loss += loss
 
     def to_bytes(self) -> bytes:
         """For the main rank."""

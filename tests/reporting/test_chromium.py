@@ -121,7 +121,7 @@ def test_the_headline(visit, address):
     assert "445.0 to 455.0" in page.locator("#score").inner_text()
     assert "CartPole-v1" in page.locator(".env").inner_text()
     assert "name=again" in page.locator("#config").inner_text()
-    page.locator("summary").click()
+    page.locator("#config summary").click()
     assert "id: CartPole-v1" in page.locator("#config details pre").inner_text()
 
 

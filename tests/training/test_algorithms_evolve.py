@@ -136,8 +136,9 @@ def test_training_has_curves_by_steps(runs):
             assert [len(row) for row in told[name]] == [agents] * len(steps)
         before = line["env_steps"]
     assert len(lines[-1]["training"]["env_steps"]) == 5
-    known = [row for line in lines for row in line["training"]["return"] if row[0] is not None]
-    assert known  # some episodes have ended
+    known = [row for line in lines for row in line["training"]["return"] if any(row)]
+    # some episodes have ended; Pendulum's are longer than a generation
+    assert bool(known) == (ALGORITHMS[runs.name]["env"]["id"] == "CartPole-v1")
     networks = {f"gradient_norm/{name}" for name in NETWORKS[runs.name]}
     expected = MEASURED[runs.name] | (networks if runs.name in ("sac", "ddpg", "td3") else set())
     measured = lines[-1]["training"]["measured"]
