@@ -93,11 +93,13 @@ FOUR: dict[str, dict[str, dict[str, Any]]] = {
         "tau": {"kind": "log", "low": 1e-4, "high": 1.0},
     },
 }
-# What a strategy sets; `default` is all that there is to evolution if nobody says anything.
+LENGTH = "generations="  # an option of ours: how many the budget has; init's number if left out
+# What a strategy sets; `default` is all that there is to evolution if nobody says anything. The
+# others evaluate less often, as all of their agents are evaluated to the end.
 STRATEGIES: dict[str, tuple[str, ...]] = {
     "default": (),
-    "random_search": ("evolution.method=random_search",),
-    "none": ("evolution.method=none", "population.init=config"),
+    "random_search": ("evolution.method=random_search", "generations=6"),
+    "none": ("evolution.method=none", "population.init=config", "generations=6"),
 }
 
 
@@ -118,7 +120,7 @@ class Run(NamedTuple):
 def config_of(run: Run, task: Task, overrides: Sequence[str], folder: str) -> Any:
     """Its configuration: what `evorl init` writes, and what the strategy sets."""
     import evorl
-    from evorl.cli.init import starter
+    from evorl.cli.init import GENERATIONS, starter
     from evorl.evolution import Space
     from evorl.seeding import generator
 
@@ -131,13 +133,12 @@ def config_of(run: Run, task: Task, overrides: Sequence[str], folder: str) -> An
         "budget.counts=all",
         "checkpoint={every: 100000, replay: false}",
         *task.options,
-        *(own for own in overrides if not own.startswith("generations=")),
+        *(own for own in overrides if not own.startswith(LENGTH)),
     ]
-    for own in overrides:
-        if own.startswith("generations="):
-            known = evorl.parse_config(chosen, options)
-            each = known.population.size * known.env.num_envs * int(own.partition("=")[2])
-            options.append(f"evaluation.every={max(1, task.steps // each)}")
+    known = evorl.parse_config(chosen, options)
+    generations = [int(own.removeprefix(LENGTH)) for own in overrides if own.startswith(LENGTH)]
+    each = known.population.size * known.env.num_envs * (generations or [GENERATIONS])[0]
+    options.append(f"evaluation.every={task.steps // each}")
     if run.start == "four":
         chosen["evolution"] |= {"spaces": FOUR[task.algorithm]}
     config = evorl.parse_config(chosen, options)

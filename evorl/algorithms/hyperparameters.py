@@ -80,16 +80,14 @@ class OffPolicy(Declaration):
     # No space for the batch size: larger ones are paid in time, and mattered little when measured.
     batch_size: int = hyperparameter(64, "Transitions per update.", ge=1, le=65536)
     learn_step: int = hyperparameter(
-        1, "The agent's own environment steps per learn step.", ge=1, le=MOST
+        1, "Environment steps per learn step (see replay.counts).", ge=1, le=MOST
     )
     max_grad_norm: float = hyperparameter(
         10.0, "Largest norm of each network's gradient; 0 turns clipping off.", ge=0
     )
     n_step: int = option(1, "Environment steps of reward before the bootstrap.", ge=1, le=32)
     updates: int = option(1, "Updates at each learn step (see learn_step).", ge=1, le=64)
-    learning_starts: int = option(
-        1000, "Own environment steps before the first update.", ge=0, le=MOST
-    )
+    learning_starts: int = option(1000, "Environment steps before the first update.", ge=0, le=MOST)
 
     def update_rate(self, values: Mapping[str, float], num_envs: int) -> float:
         """So many for each learn step."""

@@ -15,10 +15,13 @@ from evorl.errors import RunError
 if TYPE_CHECKING:
     from evorl.envs import ActionSpec, ObservationSpec
 
-AGENTS, ENVS = 8, 8
-GENERATIONS = 12  # that the budget is enough for
-SHORTEST, LONGEST = 1000, 10_000  # steps of a generation
-EPISODES = {"episodes": 10, "confirm_episodes": 20, "final_episodes": 100}
+AGENTS, ENVS = 8, 4
+# Where all learn from all experience it costs updates only to keep more of them.
+SURVIVORS, SHARING_SURVIVORS = 2, 4
+WITHIN = 0.3  # of the budget the others go
+GENERATIONS = 10  # that the budget is enough for
+SHORTEST, LONGEST = 1000, 10_000  # steps of a generation while all agents are there
+EPISODES = {"episodes": 4, "confirm_episodes": 20, "final_episodes": 100}
 ALGORITHMS = {"discrete": "dqn", "multidiscrete": "ppo", "continuous": "sac"}  # for such actions
 MUTATION = {"hyperparameters": 0.6, "architecture": 0.2, "parameters": 0.2}
 # Convolutions (channels, kernels, strides) for images of at least N pixels on a side.
@@ -134,16 +137,24 @@ def _options(
 ) -> dict[str, Any]:
     """Network, generations and budget that suit observations and the length of an episode."""
     every = min(max(SHORTEST, 2 * limit), LONGEST)
+    shares = algorithm == "dqn"
+    learning = {"name": algorithm} | ({"learn_step": 4} if shares else {})
+    replay = {"share": "rank"} | ({"counts": "all"} if shares else {})
+    survivors = SHARING_SURVIVORS if shares else SURVIVORS
     return {
         "name": name_of(env_id),
         "seed": 1,
         "env": {"id": env_id, "num_envs": ENVS},
-        "algorithm": {"name": algorithm},
+        "algorithm": learning,
         "network": _network(observation),
-        "replay": {"capacity": _capacity(observation), "share": "rank"},
+        "replay": {"capacity": _capacity(observation)} | replay,
         "population": {"size": AGENTS, "init": "sample"},
         "evaluation": {"every": every} | EPISODES,
-        "evolution": {"method": "evolution", "mutation": MUTATION},
+        "evolution": {
+            "method": "evolution",
+            "halving": {"survivors": survivors, "within": WITHIN},
+            "mutation": MUTATION,
+        },
         "run": {"folder": "runs", "if_exists": "number"},
         "budget": {"env_steps": every * ENVS * AGENTS * GENERATIONS},
     }

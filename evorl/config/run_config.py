@@ -179,9 +179,6 @@ class RunConfig(Section):
             rule = "be 0 with evaluation.source: training, which leaves them nothing to score"
             refuse("mesh.evaluators", rule, evaluators)
         survivors = self.evolution.halving.survivors
-        if survivors is not None and survivors > self.population.size:
-            rule = f"be at most population.size, {self.population.size}"
-            refuse("evolution.halving.survivors", rule, survivors)
         if survivors is not None and self.has_actors:
             refuse("evolution.halving.survivors", "be left out where there are actors", survivors)
         if self.has_actors:

@@ -180,8 +180,7 @@ class ReplayConfig(Section):
     )
     counts: Literal["own", "all"] = option(
         "own",
-        "Steps that learn_step and learning_starts count: an agent's own, or all that enter its"
-        " replay.",
+        "Steps that learn_step and learning_starts count: own ones, or all that enter the replay.",
     )
     alpha: Fraction = option(0.6, "Exponent of priorities; 0 is uniform (prioritized only).")
     beta_start: Fraction = option(0.4, "Importance exponent at the start (prioritized only).")
