@@ -28,7 +28,7 @@ class TrainingLog:
     """Of this rank's agents, since the generation began."""
 
     def __init__(self, agents: int) -> None:
-        self.sums = {
+        self.sums: dict[str, npt.NDArray[Any]] = {
             name: np.zeros((PARTS, agents), np.int64 if name in COUNTED else np.float64)
             for name in SUMS
         }
