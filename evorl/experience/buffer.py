@@ -144,10 +144,12 @@ class ReplayBuffer:
             self._begin(heir, int(self.added[parent]), int(size))
 
     def keep(self, replays: IntArray) -> None:
-        """Only these rings are left, in this order."""
+        """Only these rings are left, in this order; -1: one as if nothing had ever been in it."""
         rows = self._rows.view(self.num_replays, -1)[torch.from_numpy(replays).to(self.device)]
         self._hold(rows.view(-1, rows.shape[1] // self.capacity), len(replays))
-        self.added, self.sizes = self.added[replays], self.sizes[replays]
+        empty = replays < 0
+        self.added = np.where(empty, 0, self.added[replays])
+        self.sizes = np.where(empty, 0, self.sizes[replays])
 
     def state_dict(self, replay: int = 0) -> dict[str, Tensor]:
         """One ring: what it holds, and where it stands; slots never written are left out.

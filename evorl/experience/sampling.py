@@ -153,9 +153,12 @@ class Sampler:
         self._layouts: dict[tuple[object, ...], RoundLayout] = {}
 
     def keep(self, agents: IntArray) -> None:
-        """Only these agents are left, in this order, with what they have for themselves."""
+        """Only these agents are left, in this order, with what they have for themselves.
+
+        -1 is one that comes from elsewhere, and brings its own.
+        """
         self._generators = [self._generators[agent] for agent in agents]
-        if self.buffer.num_replays > 1:
+        if self.share == "agent" or self.buffer.num_replays > 1:
             self.buffer.keep(agents)
         self._lay_out()
 

@@ -144,6 +144,11 @@ class UnrollSampler(Sampler):
         weight[layout.positions] = valid / np.maximum(steps, 1)[layout.batch_of][:, None]
         return UnrollBatch(**items, weight=torch.from_numpy(weight).to(self.store.device))
 
+    def keep(self, agents: IntArray) -> None:
+        """With as much room for new ones."""
+        super().keep(agents)
+        self.rollout.keep(agents)
+
     def inherit(self, parents: IntArray) -> None:
         """A generation ends: a child replays what its parent has seen."""
         self.store.new = 0

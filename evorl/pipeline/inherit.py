@@ -57,7 +57,7 @@ class Inherit:
                 world.send(serialise(self.sampler.export(agent - old.start)), target)
             elif source != target and world.rank == target:
                 arrived[place - own.start] = world.receive(source)
-        rows = [agent - old.start if agent in old else 0 for agent in kept[own].tolist()]
+        rows = [agent - old.start if agent in old else -1 for agent in kept[own].tolist()]
         self.sampler.keep(np.array(rows))
         for row, state in arrived.items():
             self.sampler.load_state_dict(load(state), row)

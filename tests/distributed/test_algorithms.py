@@ -1,4 +1,7 @@
-"""Every algorithm: the same bytes again, on two ranks, and after kills; replicas stay together."""
+"""Every algorithm: the same bytes again, on two ranks, and after kills; replicas stay together.
+
+Some with halving: agents go for good, and others move to their rank with what they remember.
+"""
 
 import json
 import random
@@ -43,6 +46,7 @@ ALGORITHMS = {
     "ppo-box": SCALED
     + "algorithm: {name: ppo, rollout_steps: 16, lr: 0.01, batch_size: 10, target_kl: 0.01}",
 }
+HALVED = ("td3", "ppo-box", "impala")  # from six agents to four, after two generations
 
 
 @pytest.fixture(scope="module", params=ALGORITHMS)
@@ -55,7 +59,12 @@ def whole(request, tmp_path_factory):
 def configured(folder, name):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "small.yaml"
-    path.write_text(COMMON + ALGORITHMS[name])
+    common = COMMON
+    if name in HALVED:
+        common = COMMON.replace("size: 4", "size: 6").replace("1280", "1920")
+        halving = "evolution: {halving: {survivors: 4, within: 0.3}, "
+        common = common.replace("evolution: {", halving)
+    path.write_text(common + ALGORITHMS[name])
     return path
 
 
@@ -81,6 +90,7 @@ def test_the_same_seed_gives_the_same_bytes(whole, tmp_path, monkeypatch):
     found = rows(expected, "metrics")
     assert len(found) == 4
     assert found[-1]["updates"] > 0
+    assert [len(row["ids"]) for row in found] == ([6, 6, 4, 4] if name in HALVED else [4] * 4)
     kinds = {line["genome"]["mutation"] for line in rows(expected, "lineage") if "genome" in line}
     assert "hyperparameters" in kinds
     assert any(kind.endswith((" units", " layer")) for kind in kinds)
@@ -120,4 +130,4 @@ def test_replicas_stay_together(tmp_path, name):
     run = train(tmp_path, name, "mesh.data=2", ranks=2)
     manifest = json.loads(newest(run)[1]["manifest.json"])
     assert manifest["state"]["mesh"] == {"population": 1, "data": 2}
-    assert rows(run, "metrics")[-1]["env_steps"] == 1280  # of both
+    assert rows(run, "metrics")[-1]["env_steps"] == 1920  # of both
