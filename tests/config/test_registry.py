@@ -92,7 +92,7 @@ WRONG = [
     ("algorithm", "no_parts:A", "there is no module 'no_parts'; it must be in the current folder, "
      "beside the YAML file, or installed (PYTHONPATH=FOLDER adds a folder)"),
     ("algorithm", "no_parts.deep:A", "there is no module 'no_parts'; it must be in the current "
-     "folder, or installed"),
+     "folder, beside the YAML file, or installed (PYTHONPATH=FOLDER adds a folder)"),
     ("fitness", "broken_parts:a", "importing 'broken_parts' raised KeyError: 'a\\nb'"),
     ("fitness", "needy_parts:a", "importing 'needy_parts' raised ModuleNotFoundError: No module "
      "named 'no_such_thing_at_all'"),
