@@ -21,7 +21,7 @@ from evorl.config import RunConfig
 from evorl.envs import Env, EnvSpec, Failure, SpaceAdapter, make_env, spaces_of, with_trace
 from evorl.errors import ConfigError, RunError
 from evorl.networks import Spec
-from evorl.pipeline import POPULATION, Snapshot, check_state
+from evorl.pipeline import POPULATION, Snapshot
 from evorl.reporting import Console
 from evorl.runs import Agent, Interface, RunDirectory, SavedAgent, make_checkpoints, reading
 from evorl.seeding import held_out
@@ -97,7 +97,6 @@ def _of_checkpoint(
     if checkpoint is None:
         raise RunError(f"{directory.path}: has no checkpoint yet; leave --agent out for the best")
     with reading(checkpoint.path):
-        check_state(checkpoint.state)
         agents = Snapshot.read(checkpoint)
     places = {one.id: i for i, one in enumerate(agents.genomes) if agents.alive[i]}
     if id not in places:
