@@ -23,6 +23,8 @@ def make_accelerator(ranks: int, timeout: float) -> tuple[Any, bool]:
     Where it raises, that group is closed.
     """
     had_group = dist.is_initialized()
+    if ranks > 1 and _joined and not had_group:
+        raise RuntimeError(CLOSED)
     try:
         accelerator = _connect(ranks, timedelta(seconds=timeout))
         if accelerator.num_processes != ranks:
@@ -37,7 +39,9 @@ def make_accelerator(ranks: int, timeout: float) -> tuple[Any, bool]:
         if dist.is_initialized() and not had_group:
             dist.destroy_process_group()
         raise
-    return accelerator, dist.is_initialized() and not had_group
+    made = dist.is_initialized() and not had_group
+    _joined.extend([True] * made)
+    return accelerator, made
 
 
 def _connect(ranks: int, timeout: timedelta) -> Any:
@@ -46,15 +50,12 @@ def _connect(ranks: int, timeout: timedelta) -> Any:
     try:
         with connecting if ranks > 1 else nullcontext():
             if ranks > 1 and (restarts() or has_place()) and not dist.is_initialized():
-                if _joined:
-                    raise RuntimeError(CLOSED)
                 # The launcher's own store lives on after a restart, with the addresses of ranks
                 # that are dead: torch would take them.
                 store, backend = launcher_store(timeout), "gloo" if cpu else "nccl"
                 dist.init_process_group(
                     backend, timeout=timeout, world_size=ranks, rank=rank(), store=store
                 )
-                _joined.append(True)
             return Accelerator(cpu=cpu, kwargs_handlers=[InitProcessGroupKwargs(timeout=timeout)])
     except ValueError as error:  # such as mixed precision that this device does not have
         raise ConfigError(f"accelerate: {' '.join(str(error).split())}") from error

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TOO_LARGE = 1e300  # what is no number of a run's, and breaks arithmetic
 LONGEST = 300  # digits of a whole number
-MOST_BYTES = 2**30  # of a file that is read as one
+MOST_BYTES = 2**31  # of a file that is read as one
 THREADS = 8  # that wait for the disk
 LINK = "is a symbolic link; put what it points to in its place, or remove it"
 KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a finite number"}

@@ -32,7 +32,7 @@ from evorl.errors import ConfigError, RunError
 from evorl.networks import Spec
 from evorl.pipeline import POPULATION, Snapshot
 from evorl.reporting import Console
-from evorl.runs import Agent, Interface, RunDirectory, SavedAgent, make_checkpoints
+from evorl.runs import Agent, Interface, RunDirectory, SavedAgent, make_checkpoints, reading
 from evorl.seeding import held_out
 from evorl.training import checked_algorithm, env_spec, make_networks
 
@@ -105,7 +105,8 @@ def _of_checkpoint(
     checkpoint = make_checkpoints(config, directory, directory.schedule()).newest([POPULATION])
     if checkpoint is None:
         raise RunError(f"{directory.path}: has no checkpoint yet; leave --agent out for the best")
-    agents = Snapshot.read(checkpoint)
+    with reading(checkpoint.path):
+        agents = Snapshot.read(checkpoint)
     places = {one.id: i for i, one in enumerate(agents.genomes) if agents.alive[i]}
     if id not in places:
         ids = ", ".join(map(str, sorted(places)))
