@@ -15,7 +15,7 @@ class Bands {
   update(data) {
     this.data = data;
     const several = this.envs(data).length > 1;
-    this.legend.replaceChildren(...data.bands.map((band) => el("span", {}, swatch(bandColour(data.bands, band)), `${several ? `${band.env}: ` : ""}${band.label} (${band.runs} runs)`)));
+    this.legend.replaceChildren(...data.bands.map((band) => el("span", {}, svg("svg", { class: "dash", viewBox: "0 0 26 10" }, svg("path", { class: "curve", d: "M0 5H26", stroke: bandColour(data.bands, band) })), `${several ? `${band.env}: ` : ""}${band.label} (${band.runs} runs)`)));
   }
 }
 
@@ -34,10 +34,14 @@ function drawBands(frame, bands, env) {
   for (const band of own) {
     const colour = bandColour(bands, band);
     const at = (values) => values.map((value, i) => ({ x: x(band.steps[i]), y: y.clamp(value) }));
-    const around = `${polyline(at(band.high))}${polyline(at(band.low).reverse()).replace("M", "L")}Z`;
-    frame.path("over-runs", around, { fill: colour });
-    frame.path("curve", polyline(at(band.iqm)), { stroke: colour });
-    points.push(...at(band.iqm).map((point, i) => ({ ...point, key: `${bands.indexOf(band)}@${i}`, band, i })));
+    const [middle, upper, lower] = [at(band.iqm), at(band.high), at(band.low)];
+    if (middle.length === 1) { // neither a line nor an area
+      frame.path("whisker", polyline([upper[0], lower[0]]), { stroke: colour });
+      frame.add("circle", { cx: middle[0].x, cy: middle[0].y, r: 5, fill: colour });
+    }
+    frame.path("over-runs", `${polyline(upper)}${polyline(lower.reverse()).replace("M", "L")}Z`, { fill: colour });
+    frame.path("curve", polyline(middle), { stroke: colour });
+    points.push(...middle.map((point, i) => ({ ...point, key: `${bands.indexOf(band)}@${i}`, band, i })));
   }
   return { points: () => points, tip: ({ band, i }) => ({ title: band.label, pairs: [["best so far, IQM", estimate([band.iqm[i], band.low[i], band.high[i]])], ["runs", count(band.runs)], ["steps", count(band.steps[i])]] }) };
 }
