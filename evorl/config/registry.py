@@ -41,6 +41,7 @@ BASES = {  # what a class must be a subclass of; parts of other kinds are functi
     "selection": "evorl.evolution.selection:Selection",
     "wrapper": "gymnasium:Wrapper",
 }
+RECORD = "lineage.jsonl"  # by which a run's folder is known
 _beside = [""]  # where modules are looked for: the current folder, and that of the YAML file
 
 
@@ -70,8 +71,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def look_beside(file: str | Path) -> None:
-    """From now on modules are looked for in the folder of this YAML file, too."""
-    _beside[1:] = [str(Path(file).parent.resolve())]
+    """From now on modules are looked for in the folder of this YAML file, too.
+
+    Unless it is a run's: that may be somebody else's, and nothing in it is executed.
+    """
+    folder = Path(file).parent.resolve()
+    _beside[1:] = [] if (folder / RECORD).exists() else [str(folder)]
 
 
 def import_module(name: str) -> ModuleType:

@@ -310,3 +310,16 @@ def test_the_current_folder_is_looked_in_for_what_is_not_ours_alone(
     assert "" not in sys.path
     resolve("fitness", "own_parts:lowest")
     assert "" in sys.path
+
+
+def test_what_lies_beside_a_runs_own_file_is_not_imported(tmp_path, monkeypatch):
+    monkeypatch.setattr("evorl.config.registry._beside", [""])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lineage.jsonl").touch()
+    (tmp_path / "run" / "lurking_parts.py").write_text("raise SystemExit(7)\n")
+    file = tmp_path / "run" / "config.yaml"
+    file.write_text('env: {id: CartPole-v1}\nevaluation: {fitness: "lurking_parts:a"}\n')
+    with pytest.raises(ConfigError, match="there is no module 'lurking_parts'"):
+        load_config(file)
