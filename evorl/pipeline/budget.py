@@ -62,7 +62,12 @@ class Budget:
         self._show(self._spent(snapshot))
         snapshot.latest_evaluation = snapshot.evaluation_steps - self._evaluated
         self._evaluated = snapshot.evaluation_steps
-        snapshot.finished |= snapshot.last or self._late() or self._waited(snapshot)
+        late, waited = self._late(), self._waited(snapshot)
+        if late and not snapshot.finished:
+            self.console.say(f"its {self.config.seconds:g} seconds are spent: it ends")
+        elif waited and not snapshot.finished:
+            self.console.say(f"no higher score in {self.config.patience} generations: it ends")
+        snapshot.finished |= snapshot.last or late or waited
         self._plan(snapshot, snapshot.ends)
 
     def tick(self, context: TrainingContext) -> None:
