@@ -121,7 +121,7 @@ class Folder:
 
     def __init__(self) -> None:
         remove_left_folders()
-        self.path = Path(tempfile.mkdtemp(prefix=FOLDER, dir=_parent()))
+        self.path = Path(tempfile.mkdtemp(prefix=FOLDER, dir=short_folder()))
         self._lock = os.open(self.path / "new", os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         (self.path / "new").rename(self.path / "lock")  # only now others look at it
@@ -139,11 +139,11 @@ class Folder:
 
 def remove_left_folders() -> None:
     """Those of processes that were killed."""
-    for path in Path(_parent()).glob(f"{FOLDER}*"):
+    for path in Path(short_folder()).glob(f"{FOLDER}*"):
         remove_if_left(path)
 
 
-def _parent() -> str:
+def short_folder() -> str:
     """A folder for temporary files with a short name."""
     own = tempfile.gettempdir()
     return own if len(os.fsencode(own)) < MAX_PATH - 30 else "/tmp"

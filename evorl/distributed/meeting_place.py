@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evorl.bus import remove_if_left, remove_left_folders
+from evorl.bus import remove_if_left, remove_left_folders, short_folder
 from evorl.errors import RunError
 
 VARIABLE = "EVORL_MEETING_PLACE"  # for ranks that we have launched ourselves
@@ -31,7 +31,7 @@ _met: dict[int, Path] = {}  # that of this launch, by the launcher's attempts
 def make_place() -> Path:
     """A new folder; it is gone when all who have entered it are."""
     remove_left_folders()
-    path = Path(tempfile.mkdtemp(prefix=PREFIX))  # for this user alone
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=short_folder()))  # for this user alone
     lock = os.open(path / "new", os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_SH)
     (path / "new").rename(path / "lock")  # only now others look at it

@@ -172,8 +172,9 @@ def alone(agent: SavedAgent) -> Population:
     """A population of this one agent, to play or to ask for values."""
     networks = {name: Trained(spec) for name, spec in agent.specs.items()}
     algorithm = load_algorithm(agent.algorithm)
-    if agent.genome.hyperparameters.keys() != algorithm.hyperparameters.keys():
-        raise RunError(f"agent {agent.genome.id} has other hyperparameters than {algorithm.name}")
+    if lacking := algorithm.hyperparameters.keys() - agent.genome.hyperparameters.keys():
+        what = f"has no {min(lacking)}, a hyperparameter of {algorithm.name}"
+        raise RunError(f"agent {agent.genome.id} {what}; it is of another version")
     return Population.of_one(agent.genome, agent.parameters, networks, algorithm)
 
 

@@ -60,7 +60,7 @@ def weights_of(directory):
 
 def timeless(directory):
     lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    left_out = ("seconds", "steps_per_second", "shares", "actors")
+    left_out = ("seconds", "steps_per_second", "shares", "actors", "training")
     return [{k: v for k, v in line.items() if k not in left_out} for line in lines]
 
 

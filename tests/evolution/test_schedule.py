@@ -199,7 +199,8 @@ def test_the_config_of_a_schedule():
     alone = parse_config({"env": {"id": "X"}, "evolution": {"method": "none"}})
     assert found.evolution == alone.evolution
     assert found.replay.share == "agent"
-    assert found.budget.model_dump() == {"env_steps": 5000, "counts": "training", "stop_at": 400.0}
+    given = found.budget.model_dump(exclude_none=True)
+    assert given == {"env_steps": 5000, "counts": "training", "stop_at": 400.0}
     assert found.agent_hyperparameters(0) == schedule.at(0)
     network = found.agent_network(0)
     assert (network.hidden, network.activation) == ([64, 96], "tanh")
