@@ -132,7 +132,7 @@ def train(job: Job) -> None:
             eps_start=values["epsilon_start"],
             eps_end=values["epsilon_end"],
             eps_decay=fall,
-            tournament=Keep(job, size),
+            selection_strategy=Keep(job, size),
             mutation=mutations,
             verbose=False,
         )

@@ -7,6 +7,7 @@ it again. Moved values are clipped to evorl's spaces, which Ray would leave. Wha
 agent of the best evaluation of all.
 """
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,7 @@ def domain(space: Space) -> Any:
 
 def train(job: Job) -> None:
     """All trials, until time is up."""
+    os.environ |= {"TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}  # as only the log counts
     np.random.seed(job.seed)
     found = spaces(job)
 
