@@ -7,8 +7,10 @@ the head needs a hidden layer, so that networks have one of them more; the squar
 of gradients; epsilon falls by a factor and not linearly. The elite of a generation is what
 its own evaluation found best, and the best of these evaluations is returned.
 
-Mended, as it crashed: importing it needs peft, which the package does not ask for (it is installed
-by hand, see versus.py).
+Mended, as it crashed: importing it needs peft, which the package does not ask for (versus.py says
+how to install it).
+
+Written after the source of AgileRL 2.58.0, and not yet run: other crashes may have to be mended.
 """
 
 import random
