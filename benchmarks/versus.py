@@ -10,8 +10,8 @@ Ray Tune and AgileRL need environments of their own, if only for the versions th
 
     python -m venv ray && ray/bin/pip install -c constraints.txt torch==2.13.0 'ray[tune]' \\
         stable-baselines3 'gymnasium[box2d,classic-control]'
-    python -m venv agilerl && agilerl/bin/pip install -c constraints.txt torch==2.13.0 agilerl \\
-        'gymnasium[box2d,classic-control]'
+    python -m venv agilerl && agilerl/bin/pip install -c constraints.txt torch==2.13.0 \\
+        agilerl==2.58.0 peft==0.21.0 'gymnasium[box2d,classic-control]'
 
 Contenders, each in a file of its own, with what it would return:
 
