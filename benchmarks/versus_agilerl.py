@@ -9,8 +9,6 @@ its own evaluation found best, and the best of these evaluations is returned.
 
 Mended, as it crashed: importing it needs peft, which the package does not ask for (versus.py says
 how to install it).
-
-Written after the source of AgileRL 2.58.0, and not yet run: other crashes may have to be mended.
 """
 
 import random
