@@ -424,7 +424,11 @@ def test_several_runs(visit, tmp_path, width, scheme):
     )
     before = path_of(page, "curves", "curve")
     page.get_by_label("curve").select_option("mean")
-    assert path_of(page, "curves", "curve") != before
+    page.wait_for_function(
+        "before => document.querySelector('[data-chart=curves] .curve').getAttribute('d')"
+        " !== before",
+        arg=before,
+    )
     page.locator("#which").select_option("going")
     assert page.locator("article h1").inner_text() == "going"
     assert "450.0" in page.locator("#groups").inner_text()
