@@ -85,6 +85,13 @@ class EvolveState(Section):
     explore: list[list[float]]
 
 
+class BudgetState(Section):
+    """The highest score so far, and after which generation."""
+
+    peak: float | None
+    peaked: Count
+
+
 class SavedState(Section):
     """A checkpoint's JSON: `Snapshot.to_json`, the settings of Save, and the states of stages."""
 
@@ -107,11 +114,14 @@ def check_state(state: Mapping[str, Any]) -> SavedState:
     """ValueError unless it is the state of a checkpoint."""
     try:
         saved: SavedState = _read(SavedState, state)
-        for name, kind in (("champion", ChampionState), ("evolve", EvolveState)):
+        kinds = {"champion": ChampionState, "evolve": EvolveState, "budget": BudgetState}
+        for name, kind in kinds.items():
             if values := saved.stages.get(name):  # there is no champion at first
                 _read(kind, values)
     except ValidationError as error:
         raise ValueError(first_problem(error)) from None
+    if lacking := {"champion", "budget"} - saved.stages.keys():
+        raise ValueError(f"stages: must have {min(lacking)}")
     if any(type(saved.lines.get(name)) is not int for name in ("metrics.jsonl", "lineage.jsonl")):
         raise ValueError("lines: must say how many metrics.jsonl and lineage.jsonl have")
     return saved
